@@ -5,23 +5,23 @@ STAMP := $(VENV)/.installed
 
 .PHONY: test test-tl4 check slow lint types types-for-pyright lowest notebooks demo bench docs clean
 
-# pip would compile all 20,000 files of a venv, which takes a minute. What the tests import is compiled at the end, once for
-# all of their processes.
+# pip would compile all 20,000 files of a venv, which takes a minute. Instead, what the tests import is compiled once, at
+# the end of the installation.
 INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 
-# One process per core, and no threads in them: some tests compare numbers to the last bit. Bytecode is kept even where
-# the environment says not to: compiling torch and transformers anew takes every process tens of seconds.
+# One single-threaded process per core, because some tests compare numbers to the last bit. Bytecode is kept even if the
+# environment says not to, because every process would otherwise compile torch and transformers again for tens of seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-# Whole commands and trained models run as users have them, without the types and shapes checked at every call
+# Lint and quick tests, then whole commands and trained models, as users run them: without checking types at every call
 test: check
 	$(PYTEST) -m "e2e and not slow" --jaxtyping-packages=
 
-# What takes seconds, every kind of model that interp knows, and every command where `make test` takes one
+# Tests that take several seconds, and those of every kind of model and every command where `make test` takes just one
 slow: $(STAMP)
 	$(PYTEST) -m slow --jaxtyping-packages=
 
-# Before every commit
+# To be run before every commit
 check: $(STAMP) lint
 	$(PYTEST) -m "not e2e and not slow"
 
@@ -35,8 +35,8 @@ types:
 types-for-pyright:
 	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
-# Bridges, and notebooks and whole commands on them, with a TransformerLens that has no hooked models. What is the same as in the other
-# venv is found there. How pages look, and how runs are stopped and shared out, does not depend on TransformerLens.
+# Bridges, and notebooks and whole commands on them, with a TransformerLens that has no hooked models. Other packages are
+# taken from the main venv. How pages look and how runs are stopped and divided does not depend on TransformerLens.
 TL4 := $(VENV)-tl4
 PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
 test-tl4: $(STAMP)
@@ -48,11 +48,11 @@ test-tl4: $(STAMP)
 		tests/bridge tests/cli/test_cli.py $(patsubst %,tests/e2e/test_%.py,bundled findings oracles survey) \
 		--jaxtyping-packages=
 
-# All tests with the lowest versions that pyproject.toml allows
+# Lint, types and all tests with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/lowest.py --venv $(VENV)-lowest -- -n 2 --dist loadfile
 
-# To renew the outputs that they keep: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
+# To renew the outputs kept in the notebooks: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
 notebooks: $(STAMP)
 	$(PYTEST) --nbmake notebooks
 

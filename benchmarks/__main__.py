@@ -1,7 +1,7 @@
-"""All measurements of speed, as a Markdown table, and one of how time grows.
+"""Run all benchmarks and print two Markdown tables: the measurements, and how time grows.
 
-`python benchmarks [--quick] [--only NAME…]`. Prints the table, and writes it to benchmarks/RESULTS.md with the machine
-and the versions, unless only some were asked for. Every file is a process of its own, one after the other.
+`python benchmarks [--quick] [--only NAME…]`. The tables are also written to benchmarks/RESULTS.md, with the machine and
+the versions, unless `--quick` or `--only` is given. Each file runs in its own process, one after the other.
 """
 
 import argparse
@@ -31,14 +31,15 @@ PACKAGES = (
 PAGE = """\
 # Results
 
-<!-- docs/speed.md shows what stands between: --8<-- [start:table] -->
+<!-- docs/speed.md includes everything up to the end marker: --8<-- [start:table] -->
 {about}
 
-Made by `make bench`. Ratios are medians of rounds in which the contestants take turns, with their range: *it / interp*
-says how many times longer the other code takes for the same, *interp / forward* how many times longer interp takes than
-a plain forward pass on the same tokens. HookedTransformer is the model as `interp.load` lays it out. Where only a part
-of the other code was timed, the factor stands with it. MiB are the peak that a first call adds to the process. *∝* are
-exponents of growth, with the range over rounds.
+Made by `make bench`. Ratios are medians over rounds in which the contestants take turns, with their range. *it /
+interp* is the time of the other code divided by that of interp for the same task. *interp / forward* is the time of
+interp divided by that of a plain forward pass on the same tokens. HookedTransformer is the model with its weights in
+the memory order that `interp.load` gives them. If only a part of the other code was timed, the factor is given next
+to it. MiB is the peak memory that a first call adds to the process. Columns with *∝* are exponents of growth, with
+their range over rounds.
 
 {table}
 <!-- --8<-- [end:table] -->
@@ -46,7 +47,7 @@ exponents of growth, with the range over rounds.
 
 
 def machine() -> str:
-    """Processor, memory and the versions of what is installed."""
+    """The processor, the memory and the versions of the packages."""
     about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     models = {line.split(":", 1)[1].strip() for line in about.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -61,7 +62,7 @@ def machine() -> str:
 
 
 def measured(name: str, quick: bool) -> list[Row]:
-    """The rows that a file prints."""
+    """The rows that a benchmark file prints."""
     began = time.monotonic()
     command = [sys.executable, "-W", "ignore", str(HERE / f"{name}.py"), "--json", *(["--quick"] if quick else [])]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -70,7 +71,7 @@ def measured(name: str, quick: bool) -> list[Row]:
 
 
 def tables(found: list[Row]) -> str:
-    """What was timed, and below it what grows."""
+    """The table of measurements and, below it, the table of growth."""
     grows = [any(row[axis] for axis in AXES) for row in found]
     parts = [[row for row, one in zip(found, grows, strict=True) if one is kind] for kind in (False, True)]
     return "\n\n".join(markdown(part) for part in parts if part)
@@ -78,8 +79,8 @@ def tables(found: list[Row]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small inputs and few rounds, to see that all of it runs")
-    parser.add_argument("--only", nargs="+", choices=NAMES, help="these, and write nothing")
+    parser.add_argument("--quick", action="store_true", help="use small inputs and few rounds, to check that all runs")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="run only these, and write no file")
     chosen = parser.parse_args()
     about = machine()
     found: list[Row] = []
@@ -88,7 +89,7 @@ if __name__ == "__main__":
             found += measured(name, chosen.quick)
     except subprocess.CalledProcessError as error:
         print(tables(found))
-        sys.exit(f"{error.cmd[3]} failed; what was measured before it stands above, and nothing was written")
+        sys.exit(f"{error.cmd[3]} failed; earlier measurements are shown above, and nothing was written")
     print(tables(found))
     if not chosen.quick and not chosen.only:
         with replacing(HERE / "RESULTS.md") as path:

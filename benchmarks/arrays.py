@@ -1,7 +1,8 @@
-"""Attention scores of a model of 70B parameters: their size on the disk, and the time to open them and take a slice.
+"""Attention scores of a 70B-parameter model: their size on disk, and the time to open them and take a slice.
 
-`python benchmarks/arrays.py [--quick]`. Writes 1.7 GB to the folder for temporary files, and removes them. Beside them
-stands the tidy table of two of the 80 layers, as Parquet. Files are read from the cache of the operating system.
+`python benchmarks/arrays.py [--quick]`. Writes 1.7 GB to the folder for temporary files, and removes them afterwards.
+They are compared with the tidy table of two of the 80 layers, saved as Parquet. Files are read from the operating
+system's cache.
 """
 
 import tempfile
@@ -15,7 +16,7 @@ from timing import Row, agrees, alternate, command, note_only, row
 from interp.attention.scores import KEY, SCORES
 from interp.dense import Dense
 
-WHAT = "attention scores that were saved"
+WHAT = "saved attention scores"
 CLASSES = ["cls", "sep", "comma", "period", "other"]
 LAYER, HEAD = 1, 2
 
@@ -61,12 +62,12 @@ def rows(quick: bool) -> Iterator[Row]:
         differ = max(
             float(np.abs(one["mean"].to_numpy() - expected["mean"].to_numpy()).max()) for one in found.values()
         )
-        written = "on the disk {:,.2f} GB, as Parquet {:,.2f} GB".format(*(size / 1e9 for size in sizes))
+        written = "{:,.2f} GB on disk, {:,.2f} GB as Parquet".format(*(size / 1e9 for size in sizes))
         yield note_only(
-            f"{WHAT}, {n_rows:,} rows", on, f"{written}; a tidy table in memory {held * n_rows / 1e9:,.1f} GB"
+            f"{WHAT}, {n_rows:,} rows", on, f"{written}; {held * n_rows / 1e9:,.1f} GB as a tidy table in memory"
         )
-        for what, ours, theirs in (("opened", "open", "read"), ("opened, and those of one head", "head", "of table")):
-            other = "pandas.read_parquet, the tidy table", seconds[theirs].times(n_layers / part)
+        for what, ours, theirs in (("opened", "open", "read"), ("opened, and one head taken out", "head", "of table")):
+            other = "pandas.read_parquet of the tidy table", seconds[theirs].times(n_layers / part)
             note = agrees("largest difference", differ, 0.0) if ours == "head" else ""
             yield row(f"{WHAT}, {what}", on, seconds[ours], other=other, note=note)
 

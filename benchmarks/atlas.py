@@ -1,7 +1,8 @@
-"""The atlas of units: what its observers cost beside the forward passes that they listen to.
+"""The atlas of units: what its observers cost, compared with the forward passes that they observe.
 
-`python benchmarks/atlas.py [--quick]`. Bundled minimal pairs, tokenised by the bundled tokenizer, through GPT-2 of 124M
-parameters with random weights: moments, flipped labels and histograms of all 56,064 units, by task and fold.
+`python benchmarks/atlas.py [--quick]`. A GPT-2 of 124M parameters with random weights reads bundled minimal pairs,
+tokenised by the bundled tokenizer. Moments, flipped labels and histograms of all 56,064 units are collected by task and
+fold.
 """
 
 from collections.abc import Iterator

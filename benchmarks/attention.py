@@ -1,7 +1,7 @@
-"""Contributions to all attention scores, against run_with_cache and the array that holds every one of them.
+"""Contributions to all attention scores, against run_with_cache and an array that holds every contribution.
 
-`python benchmarks/attention.py [--quick]`. STS-B's validation sentences under ../shared (or INTERP_SHARED), else the
-bundled text; BERT-base's shape and random weights, the tokenizer is tiny-bert's.
+`python benchmarks/attention.py [--quick]`. Reads STS-B's validation sentences from ../shared (or INTERP_SHARED) if they
+are there, otherwise the bundled text. The model has BERT-base's shape, random weights and tiny-bert's tokenizer.
 """
 
 import os
@@ -25,7 +25,7 @@ from interp.corpora.classes import TokenClasses
 WHAT = "attention contributions, every layer, head and dimension, 4 classes"
 STSB = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared")) / "data/stsb/stsb-en-dev.csv"
 CORPUS = str(STSB) if STSB.exists() else "bundled"
-AT_ONCE = 8  # sentences whose contributions, one by one, fit in memory
+AT_ONCE = 8  # sentences for which every single contribution fits in memory
 MEMORY = """
 import sys, interp
 from interp import attention, corpora
@@ -36,7 +36,7 @@ attention.score_contributions(interp.load("tiny-bert"), texts * int(sys.argv[3])
 
 @torch.no_grad()
 def every_one(model: HookedEncoder, batches: Batches, classes: TokenClasses) -> torch.Tensor:
-    """Mean and key-centred mean by class from C for every query, key, head and dimension."""
+    """Mean and key-centred mean by class, from C for every query, key, head and dimension."""
     sums = []
     for batch in batches:
         needed = lambda name: name.endswith(("hook_resid_pre", "attn.hook_q"))  # noqa: E731
@@ -56,7 +56,7 @@ def every_one(model: HookedEncoder, batches: Batches, classes: TokenClasses) -> 
 
 
 def difference(table: pd.DataFrame, naive: torch.Tensor) -> str:
-    """Of the means from interp and those of the array, to the largest value."""
+    """The largest difference between interp's means and those of the array, relative to the largest value."""
     errors, table = [], table[table["key_class"] != "all"]
     for number, column in enumerate(("mean", "centred_mean")):
         there = naive[:, number].flatten()
@@ -95,7 +95,7 @@ def rows(quick: bool) -> Iterator[Row]:
         )
         yield row(
             WHAT, f"{BERT}, {AT_ONCE} sentences", seconds["interp"],
-            other=("run_with_cache, the array of every one, summed", seconds["naive"]),
+            other=("run_with_cache, summed over an array of every contribution", seconds["naive"]),
             floor=("HookedEncoder, no head", seconds["forward"]),
             note=difference(found["interp"], found["naive"]),
         )  # fmt: skip
@@ -107,7 +107,7 @@ def rows(quick: bool) -> Iterator[Row]:
         for name, floor in (("HookedEncoder", seconds["forward"]), ("transformers", seconds["transformers"])):
             yield row(WHAT, on, seconds["interp"], floor=(f"{name}, no head", floor))
     once, ten = (peak_memory(MEMORY, CORPUS, "50" if quick else "1500", times) for times in ("1", "10"))
-    note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
+    note = f"peak of the process: {once:,.0f} MiB; {ten:,.0f} MiB on ten times the text ({ten / once:.2f} ×)"
     yield note_only(WHAT, "tiny-bert, " + Path(CORPUS).name, note)
 
 

@@ -1,6 +1,6 @@
-"""A bridge beside a HookedTransformer and transformers, and what importing interp costs.
+"""A bridge compared with a HookedTransformer and transformers, and the cost of importing interp.
 
-`python benchmarks/backends.py [--quick]`. A GPT-2 of 124M with random weights, without the prediction head.
+`python benchmarks/backends.py [--quick]`. A GPT-2 of 124M parameters with random weights, without the prediction head.
 """
 
 import subprocess
@@ -68,7 +68,8 @@ def rows(quick: bool) -> Iterator[Row]:
     imports = {"interp": ours, "transformer_lens": "import transformer_lens"}
     took = alternate({name: importing(code) for name, code in imports.items()}, repeats=repeats)
     what = "importing bias_effect and write_page"
-    yield row(what, "a process of its own", took["interp"], other=("import transformer_lens", took["transformer_lens"]))
+    other = "import transformer_lens", took["transformer_lens"]
+    yield row(what, "in a process of its own", took["interp"], other=other)
 
 
 if __name__ == "__main__":

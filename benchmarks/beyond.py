@@ -1,6 +1,6 @@
-"""The docs' tables of what goes beyond the papers, on the bundled models and those under ../shared.
+"""The tables in the docs of what goes beyond the papers, on the bundled models and those in ../shared.
 
-Prints Markdown tables. INTERP_SHARED names another ../shared.
+Prints Markdown tables. Set INTERP_SHARED to use another folder in place of ../shared.
 
     python benchmarks/beyond.py [directions] [mean] [sinks] [atlas] [units]
 """
@@ -32,7 +32,7 @@ Rows = Iterator[dict[str, str]]
 
 
 def directions() -> Rows:
-    """The change of KL(u‖q) without each direction beside random ones, and which words it favours."""
+    """The change of KL(u‖q) without each direction, compared with random ones, and which words it favours."""
     texts: dict[str, tuple[Any, dict[str, Any]]] = {
         "gpt2-yelp": (YELP, {"limit": 3_000}),
         "llama-stories260k": (STORIES, {"limit": 400, "bos": True}),
@@ -66,7 +66,7 @@ def directions() -> Rows:
 
 
 def mean() -> Rows:
-    """KL(u‖q) with the mean of the head's input scaled, on several texts."""
+    """KL(u‖q) on several texts with the mean of the head's input scaled."""
     stories = json.loads(STORIES.read_text(encoding="utf-8"))
     texts: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "the first 40 stories, <s> in the text": ("llama-stories260k", [f"<s>{story}" for story in stories[:40]], {}),
@@ -147,7 +147,7 @@ def atlas() -> Rows:
 
 
 def units() -> Rows:
-    """How many top units other pairs find again, and the AUC of the best."""
+    """The share of the top units that are found again on other pairs, and the AUC of the best unit."""
     table = pairs.load("bundled", limit=200)
     for name in ("tiny-gpt2", "tiny-bert", "llama-stories260k", "gpt2-yelp"):
         found = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
@@ -188,7 +188,7 @@ TABLES: dict[str, Callable[[], Rows]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"one of {', '.join(TABLES)}; all if none is named")
     for name in parser.parse_args().tables or TABLES:
         print(f"## {name}\n\n{markdown(list(TABLES[name]()))}\n", flush=True)
 

@@ -1,10 +1,10 @@
-"""Installs trained models into interp/bundled and measures them for their card.
+"""Install trained models in interp/bundled and measure them for their card.
 
     python benchmarks/bundled_models.py RUNS BOOKS BLIMP
 
-RUNS holds tiny-gpt2 or tiny-bert or both, made by `tools/train.py`; a model that is not in it stays as it is. BOOKS is
-the text they were trained on (its last 1 % is held out); BLIMP is a directory of BLiMP's .jsonl files. Writes the
-models, dynamics.csv beside each, and the measured part of interp/bundled/README.md, for both models.
+RUNS contains tiny-gpt2, tiny-bert or both, trained with `tools/train.py`; a model that is not in it is left as it is.
+BOOKS is the text they were trained on (its last 1 % is held out), and BLIMP is a directory with BLiMP's .jsonl files.
+Writes the models, a dynamics.csv next to each, and the measured part of interp/bundled/README.md for both models.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def checkpoints(run: Path) -> Iterator[tuple[int, Model]]:
 
 
 def options(model: Model) -> dict[str, object]:
-    """As trained: an end-of-text token before each paragraph; BERT's masking as in the paper."""
+    """Options that match training: an end-of-text token before each paragraph; BERT's masking as in the paper."""
     return {"bos": True} if model.cfg.model_name == "gpt2" else {"mask_rate": 0.12}
 
 
@@ -114,7 +114,7 @@ def held_out_rows() -> list[dict[str, str]]:
 
 
 class Bigram:
-    """`p(w | v) = (c(v, w) + s u(w)) / (c(v) + s)` over the model's own tokens, counted on the training text."""
+    """`p(w | v) = (c(v, w) + s u(w)) / (c(v) + s)` over the model's tokens, counted in the training text."""
 
     def __init__(self, model: Model, texts: list[str]) -> None:
         self.tokenizer, self.bos = model.tokenizer, model.tokenizer.bos_token_id
@@ -211,7 +211,7 @@ def main() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     trained = [name for name in NAMES if (arguments.runs / name).is_dir()]
     if not trained:
-        parser.error(f"{arguments.runs} holds neither {' nor '.join(NAMES)}")
+        parser.error(f"{arguments.runs} contains neither {' nor '.join(NAMES)}")
     for name in trained:
         install(arguments.runs / name)
     texts = list(corpora.load(arguments.books))

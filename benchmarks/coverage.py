@@ -1,12 +1,12 @@
-"""How often 95 % intervals hold the true value, by how many texts or minimal pairs were read.
+"""How often 95 % intervals contain the true value, by the number of texts or minimal pairs that were read.
 
-`python benchmarks/coverage.py [--corpora 300] [--texts 19 20 40 160]`. Texts of 1 to 6 rows, each of which draws its
-words from a distribution of its own, so that tokens of a text are alike; a small decoder with random weights; the true
-values from a million positions.
+`python benchmarks/coverage.py [--corpora 300] [--texts 19 20 40 160]`. A small decoder with random weights reads texts
+of 1 to 6 rows. Each text draws its words from its own distribution, so that the tokens of a text are alike. The true
+values are those over a million positions.
 
-Accuracies are of two probes on minimal pairs of 20 tasks: a sentence is right where what a probe reads of its task and
-of its pair, and noise, add up to more than 0, all of them normal, so that the true values have a formula. Each draw has
-tasks of its own. Prints a Markdown table, as docs/intervals.md shows it.
+Accuracies are those of two simulated probes on minimal pairs of 20 tasks. A probe is right about a sentence if its
+level, an effect of the task, an effect of the pair and noise add up to more than 0. All effects are normal, so there is
+a formula for the true values. Each draw has new tasks. Prints the Markdown table in docs/intervals.md.
 """
 
 import argparse
@@ -40,20 +40,20 @@ SPREAD = {
     "attention by class": "heads × classes", "change without a dimension": "layers × dimensions × classes",
     "gap": "layers × classes × dimensions", "ratio achieved": "tokens × ratios",
 }  # fmt: skip
-"""What there are many of, and of what."""
+"""Measures with many values, and what the values are for."""
 DIMS = (3, 8, 12)
 STEERED = [(token, ratio) for token in (7, 10, 20, 40) for ratio in (0.5, 2, 5)]
 CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
 
 TASKS = 20
 PROBES = {"l0": 0.9, "dense": 1.2}
-"""How far above 0 each is on average: accuracies of .75 and .81."""
-OF_TASK, OF_PAIR = 0.6, 0.7  # SD of what a task has, and a pair
-OF_BOTH = 0.8  # of what a task has the part that is the same for both probes
+"""Mean level of each probe, which gives accuracies of .75 and .81."""
+OF_TASK, OF_PAIR = 0.6, 0.7  # SDs of the effects of a task and of a pair
+OF_BOTH = 0.8  # the share of a task's effect that both probes have in common
 
 
 def texts(n: int, rng: np.random.Generator) -> Iterator[str]:
-    """Texts whose words follow Zipf's law on the whole, and a distribution of their own within each."""
+    """Texts whose words follow Zipf's law overall, while each text has its own distribution."""
     base = 1 / np.arange(1, WORDS + 1)
     for _ in range(n):
         own = rng.dirichlet(8 * base / base.sum())
@@ -61,7 +61,7 @@ def texts(n: int, rng: np.random.Generator) -> Iterator[str]:
 
 
 def read(model: Model, batches: Batches, counts: corpora.unigrams.Unigrams) -> pd.DataFrame:
-    """Value and interval of each measure."""
+    """The value and the interval of each measure."""
     effect = bias_effect(model, batches, unigram=counts, scales=[0, 1], progress=False).kl.set_index("scale").loc[0]
     rows = {
         name: (effect.get(column, effect["kl_unigram_model"]), effect[f"{column}_low"], effect[f"{column}_high"])
@@ -75,7 +75,7 @@ def read(model: Model, batches: Batches, counts: corpora.unigrams.Unigrams) -> p
 
 
 def effects(model: Model, batches: Batches) -> dict[str, tuple[float, float, float]]:
-    """Value and interval of what removing dimensions does to attention, of gaps, and of steering."""
+    """Values and intervals of what removing dimensions does to attention, of gaps, and of steering."""
     classes = corpora.token_classes(model, CLASSES)
     removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
     scores = ScoreContributions(model, classes)
@@ -101,7 +101,7 @@ def effects(model: Model, batches: Batches) -> dict[str, tuple[float, float, flo
 
 
 def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
-    """The share of corpora whose interval holds the true value, by measure and number of texts."""
+    """The share of corpora whose interval contains the true value, by measure and number of texts."""
     model = toy_decoder(n_positions=CONTEXT)
 
     def batches(n: int, seed: int) -> Batches:
@@ -121,7 +121,7 @@ def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
 
 
 def judged(n_tasks: int, n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The share of each pair that each probe has right, as `hits` of a study; its true accuracy on each task."""
+    """The share of each pair that each probe gets right, like a study's `hits`, and its true accuracy on each task."""
     both = rng.normal(size=(n_tasks, 1)) * OF_BOTH * OF_TASK
     task = both + rng.normal(size=(n_tasks, len(PROBES))) * np.sqrt(1 - OF_BOTH**2) * OF_TASK
     level = task + np.array([*PROBES.values()])
@@ -134,7 +134,7 @@ def judged(n_tasks: int, n: int, rng: np.random.Generator) -> tuple[pd.DataFrame
 
 
 def accuracies(repetitions: int, sizes: list[int]) -> pd.DataFrame:
-    """The share of draws of n pairs whose interval holds the true accuracy or difference, of a task or over tasks."""
+    """The share of draws of n pairs whose interval contains the true value, for one task and over all tasks."""
     of_all = stats.norm.cdf(np.array([*PROBES.values()]) / np.sqrt(1 + OF_PAIR**2 + OF_TASK**2))
     pair = (*PROBES,)
     shares: dict[int, pd.Series] = {}
@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpora", type=int, default=300)
     parser.add_argument("--texts", type=int, nargs="+", default=[19, 20, 40, 160])
-    parser.add_argument("--positions", type=int, default=1_000_000, help="from which the true values come")
+    parser.add_argument("--positions", type=int, default=1_000_000, help="positions used for the true values")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", message="no token of class")
     share = covered(asked.corpora, asked.texts, asked.positions)

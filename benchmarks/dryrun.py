@@ -1,7 +1,7 @@
-"""What `--dry-run` says of memory, beside the peak of the command itself.
+"""The peak memory that `--dry-run` estimates, compared with that of the command itself.
 
-`python benchmarks/dryrun.py [--quick]`. Random weights of five shapes, a text of a few rows, each command in a process
-of its own. It fails where the two are more than a fifth apart.
+`python benchmarks/dryrun.py [--quick]`. Models of six shapes with random weights, and texts of a few rows. Each command
+runs in its own process. Exits with an error if the estimate is more than a fifth away from the measured peak.
 """
 
 import json
@@ -37,7 +37,7 @@ FEW = '{"encoding": {"orders": ["random"], "bases": ["axis"]}, "probing": {"meth
 
 @dataclass(frozen=True)
 class Case:
-    """A command, the shape that it is run on and its options; a text of so many lines, each a row long."""
+    """A command, the model shape it runs on, its options, and the number of lines of its text, each a row or more."""
 
     command: str
     on: str
@@ -48,7 +48,7 @@ class Case:
 
 
 def cases(quick: bool) -> list[Case]:
-    """The shapes; with `quick` those that take a minute."""
+    """The cases; with `quick`, only those that take about a minute."""
     llama = transformers.LlamaConfig(
         hidden_size=1024, intermediate_size=2816, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=8,
         vocab_size=32_000, max_position_embeddings=2_048, pad_token_id=1, bos_token_id=2, eos_token_id=2,
@@ -75,7 +75,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def write(case: Case, directory: Path) -> None:
-    """A checkpoint with random weights and a tokenizer of words in `model`, a text and minimal pairs."""
+    """Write a model with random weights and a word tokenizer to `model`, and a text and minimal pairs beside it."""
     torch.manual_seed(0)
     is_bert = case.config.model_type == "bert"
     make = transformers.BertForPreTraining if is_bert else transformers.AutoModelForCausalLM.from_config
@@ -94,7 +94,7 @@ def write(case: Case, directory: Path) -> None:
 
 
 def row(case: Case) -> Row:
-    """What was said, and what was measured."""
+    """The estimate and the measured peak."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         write(case, directory)
@@ -107,14 +107,14 @@ def row(case: Case) -> Row:
             said = budget_of(load(case.command), model, options.get("pairs", corpus), options)
         flags += [] if case.command == "probing" else ["--corpus", corpus]
         found = peak_memory(RUN, case.command, "--model", model, "--out", str(directory / "run"), *flags) * 2**20
-    note = f"said {memory.shown(said.peak)}, took {memory.shown(found)}: {said.peak / found:.2f}"
+    note = f"estimated {memory.shown(said.peak)}, measured {memory.shown(found)}: ratio {said.peak / found:.2f}"
     if not abs(said.peak / found - 1) <= APART:
         sys.exit(f"--dry-run of {case.command} on {case.on}: {note}, more than {APART:.0%} apart")
-    return note_only(f"the peak of memory that interp {case.command} --dry-run says", case.on, note)
+    return note_only(f"peak memory estimated by interp {case.command} --dry-run", case.on, note)
 
 
 def waited_for(repeats: int) -> Row:
-    """The seconds of a dry run of a model of 70B parameters, nearly all of which are imports."""
+    """The seconds that a dry run of a 70B-parameter model takes, nearly all of which are spent on imports."""
     with tempfile.TemporaryDirectory() as folder:
         llama_70b = transformers.LlamaConfig(
             hidden_size=8_192, intermediate_size=28_672, num_hidden_layers=80, num_attention_heads=64,

@@ -1,7 +1,7 @@
-"""The log-linear fit, pruning curves and neuron scans, against code that runs the model once for each.
+"""The log-linear fit, pruning curves and neuron scans, against code that runs the model once for each edit.
 
-`python benchmarks/encoding.py [--quick]`. A random GPT-2 of 124M parameters; code that runs the model once a neuron,
-or once a pruned embedding, is timed on a few of them, and the rest is taken to be the same again.
+`python benchmarks/encoding.py [--quick]`. A GPT-2 of 124M parameters with random weights. Code that runs the model once
+per neuron or per pruned embedding is timed on a few of them, and its time is scaled up to all of them.
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ from interp.models.embeddings import Embeddings
 from interp.run.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")
-RUN = 2  # forward passes that are timed of the ways that take one for each neuron or embedding
-EXACT = 256  # neurons that are timed of the exact scan
+RUN = 2  # forward passes that are timed, where the other code needs one per neuron or embedding
+EXACT = 256  # neurons of the exact scan that are timed
 NEURONS = 3_072
 FIT, CURVES = "fit of −log α on the output embeddings", f"pruning curves, {len(FRACTIONS)} fractions × 3 orders"
 DECOMPOSED = "regression and principal components of output embeddings"
@@ -83,19 +83,17 @@ def rows(quick: bool) -> Iterator[Row]:
     screened = encoding.frequency_neurons(tiny, text, top=0, progress=False)
     for column in ("delta_loss", "delta_entropy", "delta_kl_unigram"):
         error = np.abs(screened[column] - full[column]).max() / np.abs(full[column]).max()
-        yield note_only(
-            "screen of all neurons, no exact ones", "tiny-gpt2", f"error of {column} / largest: {error:.1e}"
-        )
+        yield note_only("screen of all neurons, none exact", "tiny-gpt2", f"error of {column} / largest: {error:.1e}")
 
 
 def embeddings(d: int, n: int) -> tuple[torch.Tensor, np.ndarray]:
-    """`W_U` `[d_model, d_vocab]`, the vocabulary first in memory, and two targets."""
+    """`W_U` `[d_model, d_vocab]`, stored with the vocabulary as the first axis, and two targets."""
     E = torch.randn(n, d, generator=torch.Generator().manual_seed(0)).mul_(torch.linspace(1, 0.1, d))
     return E.mT, np.random.default_rng(0).normal(size=(n, 2))
 
 
 def in_blocks(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes of the targets, and the variance of each principal component."""
+    """The slopes of the targets, and the variance of each principal component."""
     found = decompose(Embeddings(W_U), targets)
     sizes = np.ldexp(found.singular, found.exponent)
     return np.ldexp(found.slopes, -found.exponent), sizes**2 / (found.n_types - 1)
@@ -122,7 +120,7 @@ def decomposition(quick: bool) -> Row:
     differ = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(*found.values(), strict=True))
     where = str(d), str(n), str(Path(__file__).parent)
     peaks = [peak_memory(ALONE, way, *where) for way in ("neither", "interp", "whole")]
-    shown = "peaks of processes of their own, MiB: {:,.0f} with W_U alone, {:,.0f} with interp, {:,.0f} with it"
+    shown = "peak of a process, MiB: {:,.0f} with W_U alone, {:,.0f} with interp, {:,.0f} with the other code"
     return row(
         DECOMPOSED, f"{n:,} types, d = {d:,}, float32", seconds["interp"],
         other=("np.linalg.lstsq and PCA on a float64 copy", seconds["whole"]),
@@ -147,7 +145,7 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
         found["interp"] = {order: part.reset_index(drop=True) for order, part in table.groupby("order", sort=False)}
 
     def divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
-        """Mean KL; top-1 agreement is computed too, as interp does."""
+        """Mean KL. Top-1 agreement is computed too, because interp also computes it."""
         (log_p.argmax(-1) == log_q.argmax(-1)).float().mean()
         return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
 
@@ -177,7 +175,7 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
                 cached.append(*seen.values())
     seconds = alternate({"interp": ours, "passes": passes, "heads": heads, "forward": forward}, repeats=repeats)
     differ = np.abs(found["interp"]["spearman"]["kl"].to_numpy()[1 : 1 + RUN] / found["kl"] - 1).max()
-    for name, key in (("a forward pass each", "passes"), ("the head each, on kept inputs", "heads")):
+    for name, key in (("one forward pass each", "passes"), ("the head each time, on kept inputs", "heads")):
         yield row(
             CURVES, f"{GPT2}, {sum(batch.tokens.numel() for batch in batches)} tokens", seconds["interp"],
             other=(name, seconds[key].times(len(FRACTIONS) * len(ORDERS) / RUN)),
@@ -187,7 +185,7 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
 
 
 def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]:
-    """Entropy and the loss to the unigram distribution, of each neuron set to its mean."""
+    """Changes of entropy and of KL to the unigram distribution when each neuron is set to its mean."""
     counts = np.random.default_rng(0).integers(0, 1_000, 50_257)
     log_u = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
     read = SiteMean(model, "mlp_post", 3072, layer=11)
@@ -239,11 +237,12 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
         (
             SCAN,
             seconds["exact"].times(NEURONS / EXACT),
-            agrees("a part of interp's timed too, × 12; largest difference, nats", float(differ), 1e-4),
+            agrees("interp timed in part too, × 12; largest difference, nats", float(differ), 1e-4),
         ),
-        (SCREEN, seconds["screen"], "its error: see tiny-gpt2"),
+        (SCREEN, seconds["screen"], "for its error, see tiny-gpt2"),
     ):
-        for way, key in (("a forward pass each", "passes"), ("final norm and head each, on kept inputs", "tails")):
+        ways = {"one forward pass each": "passes", "final norm and head each time, on kept inputs": "tails"}
+        for way, key in ways.items():
             yield row(what, f"{GPT2}, 128 tokens", ours, other=(way, seconds[key].times(NEURONS / RUN)), note=note)
 
 

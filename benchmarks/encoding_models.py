@@ -1,6 +1,6 @@
-"""The docs' tables of token probability in output embeddings, on the bundled models and those under ../shared.
+"""The tables in the docs of token probability in output embeddings, on the bundled models and those in ../shared.
 
-Prints two Markdown tables. INTERP_SHARED names another ../shared.
+Prints two Markdown tables. Set INTERP_SHARED to use another folder in place of ../shared.
 
     python benchmarks/encoding_models.py
 """
@@ -22,7 +22,7 @@ SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "share
 
 
 def jobs() -> dict[str, tuple[str | Path, Any, dict[str, Any]]]:
-    """Model, text and options of `interp.corpora.batches` for each row."""
+    """The model, the text and the options of `interp.corpora.batches` for each row."""
     yelp = (SHARED / "data/yelp/valid.txt").read_text(encoding="utf-8")
     stories = json.loads((SHARED / "data/tinystories/tinystories_1000.json").read_text(encoding="utf-8"))[:200]
     texts = [story if isinstance(story, str) else story["text"] for story in stories]

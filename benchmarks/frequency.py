@@ -1,6 +1,6 @@
-"""Word frequency at 11 scales of b_LN from one pass, against code that runs the model, or its head, once a scale.
+"""Word frequency at 11 scales of b_LN in one pass, against code that runs the model, or its head, once per scale.
 
-`python benchmarks/frequency.py [--quick]`. Peak memory on ten times the text is of tiny-gpt2 on the bundled text.
+`python benchmarks/frequency.py [--quick]`. The peak memory on ten times the text is that of tiny-gpt2 on bundled text.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ bias_effect(interp.load("tiny-gpt2"), lines * int(sys.argv[2]), scales=[i / 10 f
 
 
 @torch.no_grad()
-def run_once_a_scale(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
-    """Edit the bias, run transformers, average the softmax."""
+def run_per_scale(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
+    """Edit the bias, run transformers and average the softmax, once per scale."""
     bias = hf.transformer.ln_f.bias
     original = bias.data.clone()
     means = []
@@ -48,7 +48,7 @@ def run_once_a_scale(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch
 
 @torch.no_grad()
 def cached(model: HookedTransformer, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
-    """Run with a cache, and the head once a scale on what is cached."""
+    """Run the model with a cache, and the head once per scale on the cached activations."""
     totals = [torch.zeros(model.cfg.d_vocab, dtype=torch.float64) for _ in SCALES]
     for batch in rows.split(batch_size):
         _, cache = model.run_with_cache(batch, return_type=None, names_filter="ln_final.hook_normalized")
@@ -64,12 +64,12 @@ def rows(quick: bool) -> Iterator[Row]:
         for n, length in ((1, 64),) if quick else ((16, 128), (1, 512)):
             yield from measured(model, hf, tokens(n, length, 50_257), batch_size=n, repeats=1 if quick else 3)
     once, ten = (peak_memory(MEMORY, "200" if quick else "2000", times) for times in ("1", "10"))
-    note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
+    note = f"peak of the process: {once:,.0f} MiB; {ten:,.0f} MiB on ten times the text ({ten / once:.2f} ×)"
     yield note_only(WHAT, "tiny-gpt2, bundled text", note)
 
 
 def intervals(model: HookedTransformer, ids: torch.Tensor, repeats: int) -> Row:
-    """The pass with the sums of each group of texts, from which the intervals come, and with those of all together."""
+    """One pass with sums per group of texts, which intervals are computed from, and one with sums over all texts."""
     batches = corpora.batches(model, ids, batch_size=len(ids))
     effect = prediction_head(model).effect("ln").double()
     variants = [Variant(shift=(scale - 1) * effect) for scale in (0.0, 0.5, 1.0)]
@@ -79,8 +79,8 @@ def intervals(model: HookedTransformer, ids: torch.Tensor, repeats: int) -> Row:
 
     seconds = alternate({str(grouped): partial(observed, grouped) for grouped in (True, False)}, repeats=repeats)
     on = f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens, 3 scales, the pass alone"
-    without = ("sums of all texts together", seconds["False"])
-    return row("sums by group of texts, for intervals", on, seconds["True"], other=without)
+    without = ("sums over all texts", seconds["False"])
+    return row("sums per group of texts, for intervals", on, seconds["True"], other=without)
 
 
 def measured(
@@ -112,7 +112,7 @@ def measured(
         )  # fmt: skip
 
 
-OTHERS = {"transformers, the model once a scale": run_once_a_scale, "run_with_cache, the head once a scale": cached}
+OTHERS = {"transformers, the model once per scale": run_per_scale, "run_with_cache, the head once per scale": cached}
 
 if __name__ == "__main__":
     command(rows, __doc__)

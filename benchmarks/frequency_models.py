@@ -1,10 +1,10 @@
-"""The docs' table of KL(u‖q) with and without each bias of the head: two BERTs and two GPT-2s, all of them small.
+"""The table in the docs of KL(u‖q) with and without each bias of the head, for small BERTs and GPT-2s.
 
     python benchmarks/frequency_models.py [SECOND_BERT]
 
-Of the bundled models on the bundled text, of gpt2-yelp under ../shared (INTERP_SHARED names another) on Yelp reviews,
-and of a second BERT, a directory made by `tools/train.py --kind bert --seed 1`, where one is given. Prints a Markdown
-table; intervals are over texts.
+The models are the bundled ones on the bundled text, gpt2-yelp in ../shared (or INTERP_SHARED) on Yelp reviews and, if
+its directory is given, a second BERT, made by `tools/train.py --kind bert --seed 1`. Prints a Markdown table; intervals
+are over texts.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "share
 
 
 def rows(name: str, model: str | Path, text: Any, counts: Unigrams | None, **options: Any) -> list[dict[str, str]]:
-    """A row for each bias."""
+    """One row for each bias."""
     loaded = interp.load(model)
     effect = bias_effect(loaded, corpora.batches(loaded, text, **options), unigram=counts, progress=False)
     spearman = effect.projection.set_index("bias")["spearman"]

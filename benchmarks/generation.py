@@ -1,8 +1,8 @@
 """Generation with a hook active, against transformers' `generate` and `HookedTransformer.generate`.
 
-`python benchmarks/generation.py [--quick]`. A GPT-2 of 124M with random weights, b_LN halved
-by a hook here and by hand in transformers. `HookedTransformer.generate`, which has no beams, runs on matrices in
-TransformerLens' own memory order, as it ships.
+`python benchmarks/generation.py [--quick]`. A GPT-2 of 124M parameters with random weights. b_LN is halved by a hook in
+interp, and by hand in transformers. `HookedTransformer.generate`, which has no beam search, runs on matrices in
+TransformerLens' own memory order, as it does without interp.
 """
 
 import copy
@@ -27,7 +27,7 @@ CASES = ((1, 1), (8, 1), (1, 4), (8, 4))
 
 
 def as_shipped(model: HookedTransformer) -> HookedTransformer:
-    """A copy with contiguous matrices, and a tokenizer, whose padding its `generate` looks up."""
+    """A copy with contiguous matrices, and with a tokenizer, whose padding token its `generate` looks up."""
     plain = copy.deepcopy(model)
     for parameter in plain.parameters():
         parameter.data = parameter.data.contiguous()
@@ -66,12 +66,12 @@ def measured(
         others[SHIPPED] = shipped
     seconds = alternate({"interp": ours} | others, repeats=repeats)
     if any(found != written["interp"] for found in written.values()):
-        sys.exit("the same decoder wrote other tokens")
+        sys.exit("the contestants generated different tokens with the same decoder")
     different = len({token for text in written["interp"] for token in text})
     decoder = "greedy" if beams == 1 else f"{beams} beams"
     for name in others:
         per_second = batch * new / statistics.median(seconds["interp"].seconds)
-        note = f"{per_second:.1f} tokens/s; the same tokens, {different} different ones"
+        note = f"{per_second:.1f} tokens/s; the same tokens from both, {different} distinct ones"
         yield row(
             WHAT, f"{GPT2}, {decoder}, batch {batch}, {new} new", seconds["interp"], other=(name, seconds[name]),
             note=note,

@@ -1,8 +1,9 @@
-"""How time grows with the corpus, the context, the layers and the vocabulary: exponents of power laws.
+"""How time grows with the corpus, the context, the layers and the vocabulary, as exponents of power laws.
 
-`python benchmarks/growth.py [--quick]`. A small random GPT-2 in which one of the four is changed at a time; the
-exponent is the slope of log time on log size by least squares. What an analysis does once (a table, a decomposition)
-and the rest of the model are constants that pull it below 1: compare with the forward pass, the first row.
+`python benchmarks/growth.py [--quick]`. One of the four is changed at a time, with a small random GPT-2. The exponent
+is the slope of log time on log size, by least squares. The rest of the model, and what an analysis does only once (a
+table, a decomposition), take constant time, which pulls the exponent below 1; compare with the forward pass in the
+first row.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from interp.frequency import bias_effect
 from interp.run.observers import observe
 
 D_MODEL = 128
-TOKENS = 1_024  # but where the corpus grows
+TOKENS = 1_024  # except where the corpus grows
 BASE = {"∝ corpus": TOKENS, "∝ context": 64, "∝ layers": 4, "∝ vocabulary": 4_000}
 SIZES = {
     "∝ corpus": (1_024, 2_048, 4_096), "∝ context": (64, 128, 256, 512), "∝ layers": (4, 8, 16),
@@ -59,7 +60,7 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
 
 
 def exponent(sizes: tuple[int, ...], measured: list[Measured]) -> str:
-    """Median of the slopes of the rounds, with their range."""
+    """The median of the slopes over rounds, with their range."""
     seconds = np.array([one.seconds for one in measured])
     slopes = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
     return f"{np.median(slopes):.2f} ({slopes.min():.2f} to {slopes.max():.2f})"
@@ -86,7 +87,7 @@ def rows(quick: bool) -> Iterator[Row]:
             found.setdefault(name, {})[axis] = exponent(sizes, several)
     on = f"GPT-2 of {BASE['∝ layers']} × {D_MODEL}, {TOKENS:,} tokens in rows of 64, V = 4,000; one grows at a time"
     for name, exponents in found.items():
-        yield note_only(name, on, "at equal numbers of tokens, but where the corpus grows") | exponents
+        yield note_only(name, on, "the number of tokens is the same, except where the corpus grows") | exponents
 
 
 if __name__ == "__main__":

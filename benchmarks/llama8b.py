@@ -1,7 +1,7 @@
-"""Three commands on random weights of Llama-3-8B's shape in bfloat16: their peak of memory, and the time they take.
+"""Three commands on random bfloat16 weights of Llama-3-8B's shape: their peak memory, and the time they take.
 
-`python benchmarks/llama8b.py [--quick] [--json]`. It needs 17 GB of disk and 22 GiB of memory, with nothing else
-running, and about an hour on two cores, so that `python benchmarks` leaves it out. With `--quick` it has four layers.
+`python benchmarks/llama8b.py [--quick] [--json]`. This needs 17 GB of disk, 22 GiB of memory with nothing else running,
+and about an hour on two cores, so `python benchmarks` leaves it out. With `--quick` the model has four layers.
 """
 
 import json
@@ -30,7 +30,7 @@ RUN = "import sys; from interp.cli import main; assert not main(sys.argv[1:])"
 
 
 def write(folder: Path) -> None:
-    """The checkpoint, with tiny-gpt2's tokenizer, whose vocabulary is filled up with types that no text has."""
+    """Write the checkpoint, with tiny-gpt2's tokenizer padded by types that occur in no text."""
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(CONFIG, dtype=torch.bfloat16)
     model.save_pretrained(folder, max_shard_size="2GB")
@@ -62,14 +62,12 @@ def rows(quick: bool) -> Iterator[Row]:
             start = time.perf_counter()
             peak = peak_memory(RUN, name, "--model", str(folder), "--dtype", "bfloat16", "--out", out, *flags) * 2**20
             took = f"{(time.perf_counter() - start) / 60:.0f} min, peak {memory.shown(peak)}"
-            note = (
-                f"{took}, of which weights {memory.shown(said.run.weights)}; --dry-run said {memory.shown(said.peak)}"
-            )
+            note = f"{took} (weights {memory.shown(said.run.weights)}); --dry-run estimated {memory.shown(said.peak)}"
             yield note_only(f"interp {name}", f"Llama-3-8B's shape, bfloat16, {SENTENCES} sentences", note)
 
 
 def words(name: str, value: object) -> list[str]:
-    """An option of a command as it is typed."""
+    """An option as it is typed on the command line."""
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag.removeprefix('--')}"]

@@ -1,4 +1,4 @@
-"""Models with random weights, of the shapes that are measured, in transformers and in interp."""
+"""Models with random weights in transformers and in interp, in the shapes that are measured."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 GPT2 = "GPT-2, 124M"
 BERT = "BERT-base's shape"
-CLASSES = {"one": [1], "ten": [*range(2, 12)], "hundred": [*range(12, 112)]}  # the rest is the fourth
+CLASSES = {"one": [1], "ten": [*range(2, 12)], "hundred": [*range(12, 112)]}  # all other tokens are the fourth class
 
 
 @contextmanager
 def random_model(
     config: transformers.PretrainedConfig, tokenizer: str | None = None
 ) -> Iterator[tuple[Model, transformers.PreTrainedModel]]:
-    """The same random weights twice; no bias is zero. With a bundled model's tokenizer, if its ids fit."""
+    """The same random weights in interp and in transformers, without zero biases; with a bundled tokenizer if named."""
     torch.manual_seed(0)
     kind = transformers.AutoModelForMaskedLM if config.model_type == "bert" else transformers.AutoModelForCausalLM
     hf = kind.from_config(config).eval()

@@ -1,12 +1,13 @@
-"""The published numbers beside ours, on the models that they were published for. This needs a network, or a hub cache.
+"""Compare our numbers with the published ones, on the models they were published for (needs a network or a hub cache).
 
 `python benchmarks/papers.py --paper 1 --model gpt2 [options of the command]` runs the commands of docs/papers.md on
-that model and prints a Markdown table: what, ours, published and the difference. Above it stands in what the run
-differs from the paper's protocol, as far as that is known. Options after these are handed on to the commands that have
-them (`--corpus my.jsonl --unigram counts.safetensors`); `--out` keeps the runs, else they go to a temporary directory.
+that model and prints a Markdown table of our numbers, the published ones and their differences. The lines above the
+table say how the run differs from the paper's protocol, as far as that is known. Further options are passed to the
+commands that have them (`--corpus my.jsonl --unigram counts.safetensors`). `--out` keeps the runs, which otherwise go
+to a temporary directory.
 
-Paper 1 is of `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `bert-base-cased` and `bert-large-cased`, paper 2 of
-`bert-base-uncased`, paper 3 of `gpt2`, paper 4 of `Meta-Llama-3-8B`. Sources stand in docs/papers.md.
+Paper 1 has numbers for `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `bert-base-cased` and `bert-large-cased`, paper
+2 for `bert-base-uncased`, paper 3 for `gpt2`, and paper 4 for `Meta-Llama-3-8B`. docs/papers.md gives the sources.
 """
 
 import argparse
@@ -56,11 +57,11 @@ CONTRIBUTIONS: dict[tuple[int, int, str], tuple[float, float, float]] = {
 }  # fmt: skip
 """Mean contributions in the first three heads, by the paper's layer (from 1), dimension and class of the key."""
 ENTROPY_NEURONS = (584, 2378, 2870, 2123, 1611, 2910)
-"""Of layer 11 of GPT-2, by Stolfo et al. 2024."""
+"""In layer 11 of GPT-2, from Stolfo et al. 2024."""
 
 
 class Found(NamedTuple):
-    """A number of ours, and the published one."""
+    """One of our numbers, and the published one."""
 
     what: str
     ours: float
@@ -68,7 +69,7 @@ class Found(NamedTuple):
 
 
 def frequency(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """Table 1, and table 2 for a decoder (plain sampling; MAUVE with `--features gpt2-large`)."""
+    """Table 1 and, for a decoder, table 2 (plain sampling; MAUVE with `--features gpt2-large`)."""
     effect = BiasEffect.load(run("frequency", corpus="webtext"))
     kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
     ours = {"with all": kl[:, 1.0].iloc[0]} | kl[:, 0.0].to_dict()
@@ -78,7 +79,7 @@ def frequency(run: Callable[..., Path], model: str) -> tuple[list[Found], list[s
     ]
     differs = _other_text(effect.provenance, "webtext", 5_000)
     if (counted := effect.provenance["unigram"])["n_tokens"] < ENOUGH_TOKENS:
-        differs.append(f"u is of {counted['n_tokens']:,} tokens ({counted['corpus']}), where ten million are needed")
+        differs.append(f"u was counted on {counted['n_tokens']:,} tokens ({counted['corpus']}); ten million are needed")
     if model in TEXT:
         scales = ",".join(f"{scale:g}" for scale in TEXT[model])
         text = GenerationStudy.load(run("generation", corpus="webtext", decoders="sample", scales=scales, n="100"))
@@ -87,12 +88,12 @@ def frequency(run: Callable[..., Path], model: str) -> tuple[list[Found], list[s
             found += [Found(f"{what}, λ = {scale:g}", metrics.loc[scale, what], value)
                       for what, value in zip(MEASURES, values, strict=True)]  # fmt: skip
         if (n := text.provenance["n_prompts"]) != 100:
-            differs.append(f"{n} prompts, the paper's 100")
+            differs.append(f"the run has {n} prompts, the paper 100")
     return found, differs
 
 
 def attention(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """Table 1: contributions of the outlier dimensions in the first three heads."""
+    """Table 1: the contributions of the outlier dimensions in the first three heads."""
     study = AttentionStudy.load(run("attention", paper=True))
     found = []
     for (layer, dim, name), values in CONTRIBUTIONS.items():
@@ -107,21 +108,21 @@ def attention(run: Callable[..., Path], model: str) -> tuple[list[Found], list[s
 
 
 def encoding(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """How many dimensions can go, and the entropy neurons of Stolfo et al."""
+    """How many dimensions can be removed, and the entropy neurons of Stolfo et al."""
     study = EncodingStudy.load(run("encoding", corpus="openwebtext", limit="5000", paper=True))
     removable = study.removable.query("basis == 'axis' and order == 'spearman'")["95%"].item()
     largest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(20)
     among = len(set(largest["neuron"]) & set(ENTROPY_NEURONS))
     found = [
-        Found("share of dimensions that can go, top-1 agreement 95 % (published: more than)", removable, 0.30),
-        Found("entropy neurons of layer 11 that are published, among our 20 that change entropy most", among, 6),
+        Found("share of dimensions that can be removed, top-1 agreement 95 % (more than)", removable, 0.30),
+        Found("published entropy neurons of layer 11 among the 20 that change entropy most here", among, 6),
     ]
-    differs = ["the paper has no level of agreement: 95 % is ours"]
+    differs = ["the paper gives no level of agreement; 95 % is our choice"]
     return found, _other_text(study.provenance, "openwebtext", 5_000) + differs
 
 
 def probing(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """Figures 3 to 5: how few neurons do nearly as well as all."""
+    """Figures 3 to 5: how few neurons do nearly as well as all of them."""
     study = ProbingStudy.load(run("probing", pairs="blimp", paper=True))
     probes = study.probes.query("control == 'none'")
     middle = probes.query("10 <= state <= 15")
@@ -145,17 +146,17 @@ PAPERS: dict[int, tuple[Callable[..., tuple[list[Found], list[str]]], Sequence[s
 
 
 def _other_text(provenance: dict[str, Any], corpus: str, limit: int | None) -> list[str]:
-    """In what the text that was read differs from the paper's."""
+    """How the text that was read differs from the paper's."""
     read, n_texts = provenance["corpus"], provenance.get("limit")
-    differs = [] if read == corpus else [f"the text is {read}, the paper's {corpus}"]
+    differs = [] if read == corpus else [f"the text is {read}, the paper's is {corpus}"]
     if n_texts not in (None, limit):
         theirs = "all of them" if limit is None else f"{limit:,}"
-        differs.append(f"the first {n_texts:,} texts are read, in the paper {theirs}")
+        differs.append(f"the run reads the first {n_texts:,} texts, the paper {theirs}")
     return differs
 
 
 def table(found: Sequence[Found]) -> list[dict[str, str]]:
-    """A row for each number; what was not measured is left open."""
+    """One row per number; what was not measured is left blank."""
     return [
         {
             "what": one.what,
@@ -170,19 +171,19 @@ def table(found: Sequence[Found]) -> list[dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", type=int, required=True, choices=PAPERS)
-    parser.add_argument("--model", required=True, help="of the hub, or in its cache")
+    parser.add_argument("--model", required=True, help="a model on the hub or in its cache")
     parser.add_argument("--out", type=Path, help="keep the runs here")
     asked, more = parser.parse_known_args()
     compare, published = PAPERS[asked.paper]
     name = asked.model.rpartition("/")[2].lower()
     if name not in published:
-        parser.error(f"paper {asked.paper} has no numbers of {asked.model}; it has them of {', '.join(published)}")
+        parser.error(f"paper {asked.paper} has no numbers for {asked.model}; it has them for {', '.join(published)}")
     given = {flag for flag in more if flag.startswith("--")}
     with tempfile.TemporaryDirectory() as temporary:
         out = asked.out or Path(temporary)
 
         def run(command: str, *, paper: bool = False, **options: str) -> Path:
-            """Run a command with its options, but for those that were given; where its result is."""
+            """Run a command with its options, unless they were given; returns where its result is."""
             own = [part for key, value in options.items() if f"--{key}" not in given for part in (f"--{key}", value)]
             own += ["--paper"] if paper or command == "frequency" else []
             known = _known(command, more)
@@ -198,7 +199,7 @@ def main() -> None:
 
 
 def _known(command: str, more: Sequence[str]) -> list[str]:
-    """The options that were given and that the command has, with their values."""
+    """The given options that the command has, with their values."""
     from inspect import signature
 
     from interp.analyses import load

@@ -1,9 +1,10 @@
 """L0 probes fitted side by side, against the same fits one at a time and against scikit-learn's L1 regression.
 
-`python benchmarks/probing.py [--quick]`. 8 tasks of 1,600 training samples in 512 correlated
-dimensions, 20 of which carry each task; 6 λ × 5 seeds. One at a time: one task's λs of one seed are timed, in plain
-autograd with the same random draws, and multiplied by 40. scikit-learn: L1 without intercept, `max_iter=5000`, six C
-for one task, multiplied by 40 too; the accuracies compared are of the best λ and the best C on 2,000 other samples.
+`python benchmarks/probing.py [--quick]`. There are 8 tasks, with 1,600 training samples in 512 correlated dimensions,
+20 of which carry each task, and 6 λ × 5 seeds. The probes fitted one at a time use plain autograd with the same random
+draws; all λ of one task and one seed are timed, and the time is multiplied by 40. scikit-learn fits L1 without an
+intercept, with `max_iter=5000`, at six values of C for one task, and its time is multiplied by 40 too. The accuracies
+compared are those of the best λ and the best C on 2,000 other samples.
 """
 
 import math
@@ -25,7 +26,7 @@ COLUMNS = [(l0_strength, seed) for l0_strength in L0_STRENGTHS for seed in SEEDS
 
 
 def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """States `[tasks, n, d]` with a falling spectrum, of mean 0 and SD 1, and labels `[tasks, n]`."""
+    """States `[tasks, n, d]` of mean 0 and SD 1 with a falling spectrum, and labels `[tasks, n]`."""
     fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
     mixing = fixed.normal(size=(D, D)) / np.sqrt(np.arange(1, D + 1))[:, None]
     X = rng.normal(size=(TASKS, n, D)) @ mixing
@@ -37,7 +38,7 @@ def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_fit(X: torch.Tensor, y: torch.Tensor, l0_strength: float, seed: int, steps: int) -> torch.Tensor:
-    """The same probe, as one would write it for itself."""
+    """The same probe, written as a single fit."""
     generator = torch.Generator().manual_seed(seed)
     w = (0.01 * torch.randn(D, generator=generator)).requires_grad_()
     a = (2 + 0.01 * torch.randn(D, generator=generator)).requires_grad_()

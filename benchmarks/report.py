@@ -1,6 +1,6 @@
-"""Where the time of `interp report` goes: forward passes, observers in them, and the rest.
+"""Where `interp report` spends its time: forward passes, the hooks in them, fits of probes, and the rest.
 
-`python benchmarks/report.py [--quick]`. The command's own process, without imports; hooks count for themselves.
+`python benchmarks/report.py [--quick]`. Imports are not counted, and hooks are counted apart from the forward passes.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from interp.probing import shared
 
 
 class Clock:
-    """Seconds in a function, calls within its own calls aside."""
+    """The seconds spent in a function; calls nested in its own calls are not counted twice."""
 
     def __init__(self) -> None:
         self.seconds, self.depth = 0.0, 0

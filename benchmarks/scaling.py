@@ -1,7 +1,7 @@
-"""Two processes of one thread (torchrun) against one process of one thread, on frequency and attention.
+"""Two processes of one thread each (torchrun) against one process, for frequency and attention.
 
-`python benchmarks/scaling.py [--quick]`. The analysis itself is reading the text and what follows, without imports,
-loading and the page.
+`python benchmarks/scaling.py [--quick]`. The analysis itself is reading the text and what follows it, without imports,
+loading the model and writing the page.
 """
 
 import os
@@ -38,7 +38,7 @@ sys.exit(code)
 
 
 def command_line(arguments: list[str], processes: int, folder: Path, threads: int = 1) -> tuple[float, float]:
-    """Seconds of the analysis and of the whole command."""
+    """The seconds of the analysis, and of the whole command."""
     script = folder / "timed.py"
     script.write_text(TIMED)
     launch = [sys.executable]
@@ -74,7 +74,7 @@ def rows(quick: bool) -> Iterator[Row]:
             threaded = [command_line(arguments, 1, folder, threads)[0] for _ in range(repeats)]
             yield row(
                 f"interp {name} in two processes", "tiny-gpt2, the analysis itself", Measured(analysis[2]),
-                other=(f"one process of {threads} threads", Measured(threaded)), note="one thread a process",
+                other=(f"one process of {threads} threads", Measured(threaded)), note="one thread per process",
             )  # fmt: skip
             for what, seconds in (
                 ("the analysis itself", analysis),
@@ -82,7 +82,7 @@ def rows(quick: bool) -> Iterator[Row]:
             ):
                 yield row(
                     f"interp {name} in two processes", f"tiny-gpt2, {what}", Measured(seconds[2]),
-                    other=("one process of one thread", Measured(seconds[1])), note="one thread a process",
+                    other=("one process of one thread", Measured(seconds[1])), note="one thread per process",
                 )  # fmt: skip
 
 

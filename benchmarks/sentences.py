@@ -1,7 +1,7 @@
 """Log-probabilities of sentences, against minicons and plain transformers on the same sentences.
 
-`python benchmarks/sentences.py [--quick]`. The bundled minimal pairs, tokenised by the bundled models' tokenizers, of
-which a causal model's puts a token first; random weights. Everybody makes batches of their own.
+`python benchmarks/sentences.py [--quick]`. Models with random weights read the bundled minimal pairs, tokenised by the
+bundled models' tokenizers; a causal model gets a token before each sentence. Each contestant makes its own batches.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,19 +30,19 @@ def rows(quick: bool) -> Iterator[Row]:
         theirs = scorer.IncrementalLMScorer(hf, "cpu", tokenizer=model.tokenizer)
         for whole_words, what in ((False, SCORES), (True, f"{SCORES}, word boundaries corrected")):
             peer = partial(by_minicons, theirs, sentences, 32, bow_correction=whole_words)
-            yield scored(what, GPT2, model, sentences, "minicons, 32 at once", peer, repeats, whole_words=whole_words)
+            yield scored(what, GPT2, model, sentences, "minicons, 32 at a time", peer, repeats, whole_words=whole_words)
     with random_model(transformers.BertConfig(), "tiny-bert") as (model, hf):
-        few, name = sentences[: len(sentences) // 4], "transformers, a sentence at once"
+        few, name = sentences[: len(sentences) // 4], "transformers, one sentence at a time"
         one_by_one = partial(masked_in_turn, hf, model.tokenizer, few)
         yield scored(PSEUDO, BERT, model, few, name, one_by_one, repeats)
         model.tokenizer.batch_encode_plus = (
             model.tokenizer.__call__
-        )  # minicons calls it so; transformers 5 has it no more
+        )  # minicons calls this method, which transformers 5 no longer has
         theirs = scorer.MaskedLMScorer(hf, "cpu", tokenizer=model.tokenizer)
-        metrics = {"original": (False, PSEUDO), "within_word_l2r": (True, f"{PSEUDO}, the rest of a word masked too")}
+        metrics = {"original": (False, PSEUDO), "within_word_l2r": (True, f"{PSEUDO}, rest of each word masked too")}
         for metric, (whole_words, what) in metrics.items():
             peer = partial(by_minicons, theirs, few, 4, PLL_metric=metric)
-            yield scored(what, BERT, model, few, "minicons, 4 at once", peer, repeats, whole_words=whole_words)
+            yield scored(what, BERT, model, few, "minicons, 4 at a time", peer, repeats, whole_words=whole_words)
 
 
 def by_minicons(theirs: scorer.LMScorer, sentences: list[str], at_once: int, **how: object) -> np.ndarray:
@@ -57,7 +57,7 @@ def by_minicons(theirs: scorer.LMScorer, sentences: list[str], at_once: int, **h
 def masked_in_turn(
     hf: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase, sentences: list[str]
 ) -> np.ndarray:
-    """Pseudo-log-likelihoods: each sentence a batch, with a row for each of its tokens."""
+    """Pseudo-log-likelihoods: each sentence is a batch with one row per token."""
     found = []
     for sentence in sentences:
         ids = torch.tensor(tokenizer(sentence)["input_ids"])

@@ -1,8 +1,8 @@
 """Attention sinks and writers of massive activations, against a plain script over saved patterns.
 
-`python benchmarks/sinks.py [--quick]`. GPT-2 of 124M parameters, random weights and tokens, with a massive activation
-planted in the position embeddings, so that every state has one. A second row has the memory for longer rows, of which
-the patterns alone, 12 layers × 12 heads × T² × 4 bytes, are counted and not saved.
+`python benchmarks/sinks.py [--quick]`. A GPT-2 of 124M parameters with random weights reads random tokens. A massive
+activation is planted in the position embeddings, so that every state has one. The second line of the table gives the
+memory for longer rows of tokens. Their patterns, 12 layers × 12 heads × T² × 4 bytes, are only counted, not saved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ EPSILON = 0.3
 
 @torch.no_grad()
 def over_saved_patterns(hf: transformers.PreTrainedModel, ids: torch.Tensor) -> np.ndarray:
-    """Mean α of the first position and the share of rows above ε, `[2, layer, head]`, from every pattern at once."""
+    """Mean α of the first position and the share of rows above ε, `[2, layer, head]`, from all patterns at once."""
     saved = [torch.stack(hf.transformer(one[None], output_attentions=True).attentions, 1) for one in ids]
     drawn = torch.cat(saved)[..., 0].double().mean(-1)
     return torch.stack([drawn.mean(0), (drawn > EPSILON).double().mean(0)]).numpy()
@@ -84,7 +84,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def memory(model: Model, lengths: Sequence[int]) -> str:
-    """What a row of each length adds to the process, and what its patterns alone would take."""
+    """The memory that a row of each length adds to the process, and the memory that its patterns alone would take."""
     added = []
     for length in lengths:
         batches = corpora.batches(model, tokens(1, length, 50_257), batch_size=1)

@@ -1,7 +1,7 @@
-"""What models of any size take: memory and time of loading, memory of long rows.
+"""The memory and time that loading a model takes, and the memory that long rows take.
 
-`python benchmarks/size.py [--quick]`. Random weights; every number comes from a process of its own, and memory is the
-peak above what that process held when everything was imported.
+`python benchmarks/size.py [--quick]`. Models have random weights. Every number comes from a process of its own. Memory
+is the peak above what that process held once everything was imported and, for long rows, the model was loaded.
 """
 
 import json
@@ -57,7 +57,7 @@ else:
                  DimensionProfile(model, corpora.token_classes(model, {"some": [*range(100)]}))]
     with torch.no_grad():
         model(ids[:, :16], stop_at_layer=1)
-open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
+open("/proc/self/clear_refs", "w").write("5")  # resets the peak
 start, before = time.perf_counter(), held("VmRSS")
 if what == "transformers":
     with torch.no_grad():
@@ -81,7 +81,7 @@ LONG = transformers.LlamaConfig(
 
 
 def saved(config: transformers.PretrainedConfig, dtype: torch.dtype, folder: Path) -> float:
-    """Random weights of a config in a directory; their size in MiB. They are written without a model in memory."""
+    """Write random weights for a config without holding the model in memory; returns their size in MiB."""
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(config)
     config.architectures = [type(empty).__name__]
@@ -96,9 +96,9 @@ def saved(config: transformers.PretrainedConfig, dtype: torch.dtype, folder: Pat
 
 
 def measured(script: str, folder: Path, what: str, length: int) -> tuple[float, float]:
-    """Peak in MiB and seconds."""
+    """The peak in MiB, and the seconds."""
     run = [sys.executable, "-c", START + script, str(folder), what, str(length)]
-    freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc keeps what it may need again
+    freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc otherwise keeps freed memory
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=freed_at_once)
     peak, seconds = json.loads(done.stdout.splitlines()[-1])
     return peak, seconds
@@ -125,7 +125,7 @@ def rows(quick: bool) -> Iterator[Row]:
             weights = saved(config, torch.bfloat16 if name == LLAMA else torch.float32, folder)
             took = alternating(LOADS, folder, 32, repeats)
             for what in ("hooked", "bridge"):
-                floor = ("transformers, loading and one forward", took["transformers"])
+                floor = ("transformers, loading and one forward pass", took["transformers"])
                 note = f"peak {took[what].memory / weights:.2f} × the weights"
                 yield row(f"interp.load, {what}", name, took[what], floor=floor, note=note)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,7 +1,8 @@
-"""Hidden states at an appended EOS, against peers on the same sentences.
+"""Hidden states at an appended EOS, against other libraries on the same sentences.
 
-`python benchmarks/states.py [--quick]`. The bundled minimal pairs, tokenised by the bundled models' tokenizers; random
-weights. All read the same right-padded batches of causal models, without a mask, which real positions do not need.
+`python benchmarks/states.py [--quick]`. Causal models with random weights read the bundled minimal pairs, tokenised by
+tiny-gpt2's tokenizer. All contestants read the same right-padded batches, without a mask, which positions before the
+padding do not need.
 """
 
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
         for name in others:
             differ = 0.0
             for (numbers, _), part in zip(numbered, found[name], strict=True):
-                # transformers' last hidden state is normalised
+                # transformers' last hidden state comes after the final norm
                 blocks = slice(0, -1) if "transformers" in name else slice(None)
                 differ = max(differ, float(np.abs(here[:, numbers][blocks] - part.numpy()[blocks]).max()))
             yield row(

@@ -1,14 +1,14 @@
-"""What a run survives: every long command killed, stopped and out of disk, and started again, against one undisturbed.
+"""What a run survives: every long command is killed, stopped or given a full disk, restarted, and checked.
 
-Prints a Markdown table. `python benchmarks/survival.py [--quick] [--times N] [--only COMMAND…]`, Linux, with
-OMP_NUM_THREADS=1 (more threads sum in another order). As root the disk is a tmpfs that is too small; else files may
-not grow beyond a size.
+`python benchmarks/survival.py [--quick] [--times N] [--only COMMAND…]` prints a Markdown table. It needs Linux and
+OMP_NUM_THREADS=1, because more threads sum in another order. For root, the disk is a tmpfs that is too small; for other
+users, a limit on the size of files takes its place.
 
-Every run is a process of its own, forked from this one, which has imported what is needed and run nothing: so the
-moments fall into the work and not into imports. A run is killed at the next of the moments, which are spread over the
-undisturbed run's time, started again, killed at the next, and so on until one ends by itself; then its files are
-compared and all begins anew, until all moments have been used. Checkpoints are kept every half second in place of 20
-(training: 120).
+Every run is its own process, forked from this one after the imports and before any work, so that it is interrupted in
+its work and not in imports. The moments of the kills are spread over the time of an undisturbed run. A run is killed at
+the first moment, restarted, killed at the next one, and so on until it ends by itself. Its files are then compared with
+those of the undisturbed run, and a new run begins, until all moments have been used. Checkpoints are kept every half
+second rather than every 20 seconds (training: 120).
 """
 
 import argparse
@@ -52,7 +52,7 @@ _TIMED = "seconds", "threads"  # of training.json
 
 
 class Ended(NamedTuple):
-    """How a run ended: its exit code (negative: the signal), what it said on stderr, and its seconds."""
+    """How a run ended: its exit code (negative for a signal), what it wrote to stderr, and its seconds."""
 
     code: int
     said: str
@@ -61,7 +61,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class Found:
-    """What was counted of one command."""
+    """What was counted for one command."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -75,9 +75,9 @@ class Found:
 
 
 def commands(folder: Path, share: float) -> dict[str, list[str]]:
-    """Command lines of 10 to 40 seconds of one thread, or a share of what they read; what they write to is added.
+    """Command lines without --out that take 10 to 40 seconds with one thread; `share` scales how much they read.
 
-    `train` is `tools/train.py`.
+    `train` stands for `tools/train.py`.
     """
     lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()
     corpus = folder / "text.txt"
@@ -100,14 +100,14 @@ def commands(folder: Path, share: float) -> dict[str, list[str]]:
 
 
 def start(arguments: list[str], out: Path, said: Path, largest: int | None = None) -> int:
-    """Run a command line in a new process; its number."""
+    """Start a command line in a new process; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
     try:
         for number, file in ((1, os.devnull), (2, said)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
         interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
         training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         if largest is not None:
@@ -129,7 +129,7 @@ def run(
     sends: signal.Signals = signal.SIGKILL,
     largest: int | None = None,
 ) -> Ended:
-    """Run a command line to its end, or until it gets a signal after some seconds."""
+    """Run a command line to its end, or send it a signal after some seconds."""
     said = out.parent / f"{out.name}.stderr"
     began = time.monotonic()
     pid = start(arguments, out, said, largest)
@@ -145,7 +145,7 @@ def run(
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """What a run wrote, by path; without how long it took."""
+    """What a run wrote, by path, without the entries that depend on its time."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
     for name in [name for name in found if name.endswith("training.json")]:
         record = json.loads(found[name])
@@ -154,7 +154,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def truncated(out: Path) -> list[str]:
-    """Files that bear their final name and cannot be read to their end."""
+    """Files that have their final name but cannot be read to the end."""
 
     def safetensors(path: Path) -> None:
         with safe_open(path, "pt") as file:
@@ -179,12 +179,12 @@ def truncated(out: Path) -> list[str]:
 
 
 def is_done(ended: Ended) -> bool:
-    """A run that ended by itself, or that had ended before it was started again."""
+    """Whether a run ended by itself, or had already ended when it was restarted."""
     return ended.code == 0 or (ended.code == 2 and any(words in ended.said for words in _ENDED))
 
 
 def compare(found: Found, whole: dict[str, bytes], out: Path, ended: Ended) -> None:
-    """Count one run that came to its end, and remove it."""
+    """Check a run that came to its end, and remove its files."""
     found.ends += 1
     if not is_done(ended):
         found.wrong.append(f"exit code {ended.code}: {ended.said.strip()[-300:]}")
@@ -206,7 +206,7 @@ def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes
             found.kills += 1
             found.truncated += truncated(out) if out.exists() else []
         else:
-            if is_first:  # it was faster than the undisturbed run; so are the others, then
+            if is_first:  # it was faster than the undisturbed run, so the next ones may be too
                 found.seconds = min(found.seconds, ended.seconds)
                 waiting = [0.98 * later * ended.seconds / moment for later in waiting]
             compare(found, whole, out, ended)
@@ -214,7 +214,7 @@ def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes
 
 
 def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
-    """SIGINT (Ctrl-C) at each of the moments: exit code 130, one true line, and on to the end."""
+    """SIGINT (Ctrl-C) at each of the moments: exit code 130, a message that is true, and a restart that completes."""
     for moment in moments:
         ended = run(arguments, out, after=moment, sends=signal.SIGINT)
         if is_done(ended):
@@ -234,7 +234,7 @@ def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, byte
 
 @contextmanager
 def disk(folder: Path, size: int) -> Iterator[Callable[[], None] | None]:
-    """A folder on a disk of some bytes, and what makes room on it; None where that cannot be had."""
+    """A folder on a disk of a given size; yields a function that makes room on it, or None if it cannot be mounted."""
     folder.mkdir(exist_ok=True)
     mounted = os.geteuid() == 0 and not subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
@@ -249,7 +249,7 @@ def disk(folder: Path, size: int) -> Iterator[Callable[[], None] | None]:
 
 
 def full(found: Found, arguments: list[str], folder: Path, whole: dict[str, bytes], shares: list[float]) -> None:
-    """No room for more than a share of what is written: exit code 1, one line with the path, and on with room."""
+    """Room for only a share of the files: exit code 1, one line with the path, and a restart that completes."""
     size = sum(map(len, whole.values()))
     largest = max(map(len, whole.values()))
     for share in shares:
@@ -272,7 +272,7 @@ def full(found: Found, arguments: list[str], folder: Path, whole: dict[str, byte
 
 
 def measured(name: str, arguments: list[str], folder: Path, times: int, seed: int) -> Found:
-    """All that is counted of one command."""
+    """Everything that is counted for one command."""
     found = Found()
     undisturbed = folder / f"{name}-undisturbed"
     first = run(arguments, undisturbed)
@@ -292,20 +292,20 @@ def measured(name: str, arguments: list[str], folder: Path, times: int, seed: in
 
 
 def counted(names: list[str]) -> str:
-    """How many, and the first of them."""
+    """How many there are, and the first names."""
     return str(len(names)) if not names else f"{len(names)}: {', '.join(sorted(set(names))[:3])}"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small inputs, three kills")
-    parser.add_argument("--times", type=int, help="kills of each command [20]")
-    parser.add_argument("--only", nargs="+", help="these commands")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--quick", action="store_true", help="use small inputs and three kills")
+    parser.add_argument("--times", type=int, help="the number of kills per command [20]")
+    parser.add_argument("--only", nargs="+", help="run only these commands")
+    parser.add_argument("--seed", type=int, default=0, help="the seed for the moments")
     chosen = parser.parse_args()
     times = chosen.times or (3 if chosen.quick else 20)
     rows = []
-    interp.load("tiny-gpt2")  # imports what is imported late
+    interp.load("tiny-gpt2")  # triggers the late imports
     with tempfile.TemporaryDirectory() as temporary:
         for name, arguments in commands(Path(temporary), 0.1 if chosen.quick else 1.0).items():
             if chosen.only and name not in chosen.only:
@@ -314,9 +314,9 @@ if __name__ == "__main__":
             rows.append(
                 {
                     "command": name, "seconds": f"{found.seconds:.1f}", "killed": str(found.kills),
-                    "Ctrl-C": str(found.stops), "disk full": str(found.full), "came to its end": str(found.ends),
-                    "different files": counted(found.different), "truncated files": counted(found.truncated),
-                    "files left behind": counted(found.left), "other": counted(found.wrong),
+                    "Ctrl-C": str(found.stops), "full disk": str(found.full), "runs completed": str(found.ends),
+                    "files that differ": counted(found.different), "truncated": counted(found.truncated),
+                    "left behind": counted(found.left), "other": counted(found.wrong),
                 }
             )  # fmt: skip
             print(markdown(rows[-1:]), *found.wrong, sep="\n", file=sys.stderr, flush=True)

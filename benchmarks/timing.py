@@ -1,4 +1,4 @@
-"""Alternating measurements, and the rows that they become."""
+"""Measurements in which contestants take turns, and the table rows made from them."""
 
 import argparse
 import ctypes
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # everybody on the CPU
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all contestants run on the CPU
 Row = dict[str, str]
 AXES = ("∝ corpus", "∝ context", "∝ layers", "∝ vocabulary")  # exponents of growth
 
 
 class Measured(NamedTuple):
-    """Seconds of each round; the peak memory in MiB above what the process held before the first; and how many times
-    more than what was run these seconds stand for."""
+    """The seconds of each round, the peak memory in MiB above what the process held before the first call, and the
+    factor by which the seconds were scaled up because only a part was run."""
 
     seconds: list[float]
     memory: float = float("nan")
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
 
 
 def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, Measured]:
-    """Each contestant run in turn, `repeats` times after a warm-up round: noise that comes and goes hits all alike."""
+    """Run the contestants in turn, `repeats` times after a warm-up round, so that noise affects all of them alike."""
     memory = {name: _added(run) for name, run in contestants.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
@@ -50,7 +50,7 @@ def _added(run: Callable[[], object]) -> float:
         run()
         return float("nan")
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     run()
     return _status("VmHWM") - before
@@ -62,7 +62,7 @@ def _status(key: str) -> float:
 
 
 def ratio(over: Measured, under: Measured) -> str:
-    """Median of the ratios within each round, with their range."""
+    """The median of the ratios within each round, with their range."""
     ratios = [a / b for a, b in zip(over.seconds, under.seconds, strict=True)]
     shown = [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in (min(ratios), max(ratios))]
     middle = statistics.median(ratios)
@@ -78,7 +78,7 @@ def row(
     floor: tuple[str, Measured] | None = None,
     note: str = "",
 ) -> Row:
-    """A claim: what interp does, on what, beside other code that does the same, and beside a plain forward pass."""
+    """A table row: what interp did, on what, compared with other code that does the same and with a forward pass."""
     return {
         "what": what,
         "on": on,
@@ -99,14 +99,14 @@ def _named(name: str, measured: Measured) -> str:
 
 
 def agrees(what: str, difference: float, tolerance: float) -> str:
-    """The difference in words; a contestant that finds something else has no place in the table."""
+    """The difference in words. Exits if it is too large: a contestant with other results must not enter the table."""
     if not difference <= tolerance:
         sys.exit(f"{what} differs by {difference:.1e}, more than {tolerance:.0e}")
     return f"{what}: {difference:.0e}"
 
 
 def note_only(what: str, on: str, note: str) -> Row:
-    """What is counted, and not timed."""
+    """A row for something that was counted, not timed."""
     return dict.fromkeys(row("", "", Measured([1.0])), "") | {"what": what, "on": on, "note": note}
 
 
@@ -115,9 +115,9 @@ def _mebibytes(measured: Measured) -> str:
 
 
 def peak_memory(script: str, *arguments: str) -> float:
-    """Peak resident memory in MiB of a Python script in a process of its own (Linux).
+    """Peak resident memory in MiB of a Python script in a process of its own (Linux; NaN elsewhere).
 
-    `VmHWM` and not `ru_maxrss`: a child inherits the latter from the process that started it. NaN elsewhere.
+    Reads `VmHWM` rather than `ru_maxrss`, which a child inherits from the process that started it.
     """
     if sys.platform != "linux":
         return float("nan")
@@ -135,10 +135,10 @@ def markdown(rows: list[Row]) -> str:
 
 
 def command(rows: Callable[[bool], Iterable[Row]], about: str) -> None:
-    """Measure, and print a Markdown table, or a JSON object a row."""
+    """Measure, and print a Markdown table, or one JSON object per row."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--quick", action="store_true", help="small inputs and few rounds, to see that it runs")
-    parser.add_argument("--json", action="store_true", help="a JSON object a row, as soon as it is measured")
+    parser.add_argument("--quick", action="store_true", help="use small inputs and few rounds, to check that it runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row, as soon as it is measured")
     chosen = parser.parse_args()
     found = []
     for one in rows(chosen.quick):

@@ -1,6 +1,6 @@
-"""What observers add to a forward pass, each alone and all of them in one.
+"""What observers add to a forward pass, each in a pass of its own and all of them in one pass.
 
-`python benchmarks/together.py [--quick]`. GPT-2 of 124M parameters, random weights and tokens.
+`python benchmarks/together.py [--quick]`. A GPT-2 of 124M parameters with random weights reads random tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def rows(quick: bool) -> Iterator[Row]:
         yield row(name, on, seconds[name], floor=with_logits if name == "mean prediction" else without)
     alone = Measured([sum(each) for each in zip(*(seconds[name].seconds for name in makers), strict=True)])
     yield row(
-        "all six of these in one pass", on, seconds["together"], other=("a pass each", alone), floor=with_logits
+        "all six of these in one pass", on, seconds["together"], other=("one pass each", alone), floor=with_logits
     )  # fmt: skip
 
 

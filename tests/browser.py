@@ -1,4 +1,4 @@
-"""Headless Chromium, spoken to in the Chrome DevTools Protocol over a pipe."""
+"""Headless Chromium, controlled with the Chrome DevTools Protocol over a pipe."""
 
 import base64
 import json
@@ -17,12 +17,12 @@ _OPTIONS = (
 
 
 class Browser:
-    """One page of a browser of its own; what it logs and asks for is kept in `problems` and `requests`."""
+    """One page in a browser of its own; what it logs and requests is kept in `problems` and `requests`."""
 
     def __init__(self) -> None:
         self.profile = tempfile.mkdtemp(prefix="chromium-")
         commands, answers = os.pipe(), os.pipe()
-        # Chromium reads commands at descriptor 3 and answers at 4.
+        # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
         shell = f'exec "$0" "$@" 3<&{commands[0]} 4>&{answers[1]}'
         self.process = subprocess.Popen(
             ["bash", "-c", shell, str(CHROMIUM), *_OPTIONS, f"--user-data-dir={self.profile}", "about:blank"],
@@ -87,7 +87,7 @@ class Browser:
         return answer
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page, awaited."""
+        """Evaluate an expression in the page, and await its value."""
         found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in found:
             raise RuntimeError(json.dumps(found["exceptionDetails"]))
@@ -108,7 +108,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
 
     def settle(self) -> None:
-        """Wait until the page has drawn what it last set out to draw."""
+        """Wait until the page has drawn everything that it has started to draw."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         self.run(
             "(async () => { for (let i = 0; i < 2400; i++) { await new Promise(done => setTimeout(done, 50));"
@@ -118,7 +118,7 @@ class Browser:
         )
 
     def click(self, selector: str) -> None:
-        """A click of the mouse in the middle of an element."""
+        """Click in the middle of an element."""
         place = self.run(
             f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
             "one.scrollIntoView({block: 'center'}); const box = one.getBoundingClientRect();"
@@ -128,7 +128,7 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, **place, button="left", clickCount=1)
 
     def downloaded(self, selector: str, folder: Path, name: str) -> str:
-        """The text of the file that a click on an element saves."""
+        """The text of the file that is downloaded by a click on an element."""
         self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
         self.click(selector)
         for _ in range(100):
@@ -146,7 +146,7 @@ class Browser:
             )  # fmt: skip
 
     def screenshot(self, target: Path, selector: str | None = None) -> None:
-        """The whole page, or one element, as PNG."""
+        """A PNG of the whole page, or of one element."""
         box = self.run(
             f"(() => {{ const box = document.querySelector({json.dumps(selector or 'html')}).getBoundingClientRect();"
             "return {x: box.x, y: box.y + scrollY, width: box.width, height: box.height} })()"

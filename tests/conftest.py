@@ -1,6 +1,6 @@
-"""Toy models and data for all tests. Biases are random everywhere: toys start with zero ones, which test nothing.
+"""Toy models and data for all tests. All biases are random, because the zero biases that toys start with test nothing.
 
-Large libraries are imported where they are used: the process that hands tests to others needs none.
+Large libraries are imported where they are used, because the process that distributes the tests needs none of them.
 """
 
 import inspect
@@ -16,7 +16,7 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def jaxtyped(*function: Any, typechecker: Any) -> Any:
-    """jaxtyping's own, which checks twice at every call, for functions whose annotations name shapes.
+    """jaxtyping's decorator, only for functions whose annotations name shapes, because it checks every call twice.
 
     mypy checks the types of the others.
     """
@@ -70,7 +70,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A saved random model of a kind, with a tokenizer; made once."""
+    """A saved random model of a kind, with a tokenizer, made once per session."""
     made: dict[str, Path] = {}
 
     import torch
@@ -96,7 +96,7 @@ def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 def load_toy(hf_directory: Callable[[str], Path]) -> Callable[..., Any]:
     """A TransformerLens model of a kind, loaded by interp from its directory.
 
-    A hooked one is loaded and checked against transformers once in a session; who asks for it gets a copy.
+    A hooked one is loaded and checked against transformers once per session, and each call returns a copy.
     """
     import interp
     from interp.models.sites import view
@@ -134,7 +134,7 @@ def models_made() -> dict[str, Any]:
 
 @pytest.fixture
 def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: dict[str, Any], texts: list[str]) -> Any:
-    """Where bad input is made."""
+    """The workshop in which bad input is made."""
     from workshop import Workshop
 
     return Workshop(tmp_path, hf_directory, models_made, texts)
@@ -142,7 +142,7 @@ def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: d
 
 @pytest.fixture
 def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model may read anything; those of the workshop have been loaded before."""
+    """No model may read anything; the workshop's models have been loaded before."""
 
     def forward(*_: Any, **__: Any) -> None:
         raise AssertionError("the model read something before the refusal")
@@ -154,7 +154,7 @@ def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def untyped() -> Iterator[None]:
-    """As users have it: nobody checks the types of arguments."""
+    """As for users, argument types are not checked."""
     import jaxtyping
 
     jaxtyping.config.update("jaxtyping_disable", True)

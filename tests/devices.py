@@ -1,4 +1,4 @@
-"""Several devices on a machine that has one: tensors carry the name of a device, and no operation may mix two."""
+"""Several devices on a machine that has one: tensors carry a device name, and no operation may mix two devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ _FACTORIES = (
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _MAY_MIX = ("copy_", "index", "index_put_", "index_put")
 _where: dict[int, tuple[torch.device, Any]] = {}
-"""The devices of storages, which are kept, so that no other is taken for them."""
+"""The devices of storages, which are kept alive so that no other storage is mistaken for them."""
 _within: list[torch.device] = [_CPU]
-"""What a function of several operations makes anew is where its inputs are."""
+"""What a function of several operations creates is on the device of its inputs."""
 
 
 def _key(tensor: torch.Tensor) -> int:
@@ -40,7 +40,7 @@ def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 class _Checked(TorchDispatchMode):
-    """Every operation runs where its inputs are, and refuses inputs of two devices, as a GPU would."""
+    """Every operation runs on the device of its inputs, and refuses inputs on two devices, as a GPU would."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [one for one in tree_flatten((args, kwargs or {}))[0] if isinstance(one, torch.Tensor)]
@@ -58,7 +58,7 @@ class _Checked(TorchDispatchMode):
 
 
 class _Named(TorchFunctionMode):
-    """Devices are asked for and told by name; the numbers stay where they are."""
+    """Devices are requested and reported by name, while the numbers stay where they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -108,7 +108,7 @@ class _Named(TorchFunctionMode):
 
 @contextmanager
 def several_devices() -> Iterator[None]:
-    """Within this context `cuda:0`, `cuda:1`, … are devices."""
+    """A context in which `cuda:0`, `cuda:1`, … are devices."""
     _where.clear()
     try:
         with _Checked(), _Named():

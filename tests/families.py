@@ -1,4 +1,4 @@
-"""Tokenizers of twelve families, trained on a little Japanese and English, and in them what `tokens_by_hand` lists."""
+"""Tokenizers of twelve families, trained on a little Japanese and English, with all tokens of `tokens_by_hand`."""
 
 import importlib.util
 import json
@@ -32,8 +32,8 @@ def _wrapped(backend: Tokenizer, cls: Any = transformers.PreTrainedTokenizerFast
 
 
 def _extended(backend: Tokenizer, spelled: list[str]) -> dict[str, int]:
-    """The vocabulary of a trained tokenizer, and after it what it lacks of some tokens, as a tokenizer that was trained
-    on more text would have them."""
+    """The vocabulary of a trained tokenizer, followed by the given tokens that it lacks, as if it had been trained on
+    more text."""
     vocabulary = backend.get_vocab()
     for token in spelled:
         vocabulary.setdefault(token, len(vocabulary))
@@ -61,7 +61,7 @@ def _merges(backend: Tokenizer) -> list[tuple[str, str]]:
 
 
 def _with_spaces() -> list[str]:
-    """What is listed by hand, at the beginning of a word and within."""
+    """The tokens listed by hand, at the beginning of a word and within a word."""
     return [text for one in rows() for text in ((one, f" {one}") if one.strip() else (one,))]
 
 
@@ -161,11 +161,11 @@ ENCODERS = ("wordpiece cased", "wordpiece uncased", *MECAB)
 
 @cache
 def family(name: str) -> Any:
-    """A tokenizer of a family, made once."""
+    """The tokenizer of a family, made once."""
     return FAMILIES[name]()
 
 
 def why_not(name: str) -> str | None:
-    """Why a family cannot be made here, None where it can."""
+    """Why a family cannot be made here, or None if it can."""
     lacking = [one for one in ("fugashi", "unidic_lite") if name in MECAB and importlib.util.find_spec(one) is None]
     return f"{', '.join(lacking)} not installed: pip install 'interp[ja]'" if lacking else None

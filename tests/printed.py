@@ -1,4 +1,4 @@
-"""Figures as they are printed: what is checked of a PDF, and of a figure without its colours."""
+"""Figures as they are printed: checks of a PDF, and of a figure without its colours."""
 
 import io
 import re
@@ -12,12 +12,12 @@ from pypdfium2 import raw
 
 __all__ = ["GREY", "alike", "brightness", "check", "in_grey", "legend_samples"]
 
-INDEX = 0.7  # of the size of the type around it
+INDEX = 0.7  # the size of an index relative to the type around it
 GREY = "#777777"
 
 
 def check(path, width):
-    """The letters of a PDF of so many inches: none is cut, and all type is as it is to be."""
+    """The letters of a PDF of the given width in inches; none may be cut off, and all type must be as required."""
     page = pdfium.PdfDocument(path)[0]
     across, up = page.get_size()
     assert across == pytest.approx(72 * width, abs=0.1)
@@ -32,13 +32,11 @@ def check(path, width):
     texts = page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT], max_depth=4)
     assert all(raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(one.raw)) for one in texts)
     found = "".join(text.get_text_range(i, 1) for i in shown)
-    return re.sub(
-        r"(\w[\u0300-\u036f])\1", r"\1", found
-    )  # an accent of its own is read together with its letter, twice
+    return re.sub(r"(\w[\u0300-\u036f])\1", r"\1", found)  # a separate accent is read together with its letter, twice
 
 
 def in_grey(one):
-    """A figure with every series in the same grey."""
+    """The figure with every series in the same grey."""
     figure = go.Figure(one)
     for trace in figure.data:
         if trace.type == "scatter" and trace.line.color:
@@ -51,7 +49,7 @@ def in_grey(one):
 
 
 def legend_samples(drawn):
-    """What stands before each name in the legend, as pixels."""
+    """The symbol in front of each name in the legend, as pixels."""
     if not drawn.legends:
         return []
     drawn.draw_without_rendering()

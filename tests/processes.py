@@ -1,7 +1,7 @@
-"""Work in processes of its own, which may be killed.
+"""Run work in separate processes, which may be killed.
 
-It is forked from a process that has imported the large libraries and interp's toys, but not its command line: so it
-starts in a second, and finds the packages that join interp anew.
+They are forked from a process that has imported the large libraries and interp's toys, but not its command line, so
+that they start within a second and look up the packages that extend interp afresh.
 """
 
 import functools
@@ -32,14 +32,14 @@ _FORKS.set_forkserver_preload(
 
 @functools.cache
 def _started() -> None:
-    """Start the process that others are forked from, which finds modules by `PYTHONPATH` alone."""
+    """Start the process that others are forked from, which finds modules only by `PYTHONPATH`."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / folder) for folder in (".", "tools", "tests")))
         forkserver.ensure_running()
 
 
 class Process:
-    """A function that can be pickled, called in a process of its own."""
+    """Call a function that can be pickled in a separate process."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         _started()
@@ -49,7 +49,7 @@ class Process:
         self.process.start()
 
     def when(self, path: Path) -> Self:
-        """Wait until there is a file."""
+        """Wait until a file exists."""
         while not path.exists():
             assert self.process.is_alive(), f"the run ended before {path.name} was there: {self._err.read_text()}"
             time.sleep(0.002)
@@ -60,7 +60,7 @@ class Process:
         return self
 
     def end(self, code: int = 0) -> tuple[str, str]:
-        """Wait for the end; what was written to the standard output and to the standard error."""
+        """Wait for the end; returns what was written to standard output and standard error."""
         self.process.join()
         said = self._out.read_text(encoding="utf-8"), self._err.read_text(encoding="utf-8")
         self._said.cleanup()
@@ -72,24 +72,24 @@ def _run(work: Callable[[], object], out: Path, err: Path, home: str) -> None:
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(home)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
     sys.exit(work())
 
 
 class Script(Process):
-    """Code that is run with some names."""
+    """Run code with some names defined."""
 
     def __init__(self, code: str, **names: object) -> None:
         super().__init__(partial(exec, code, names))
 
 
 class Command(Process):
-    """A line of the command line, or of `tools/train.py` where it begins with `train`.
+    """Run a command line of interp, or of `tools/train.py` if it begins with `train`.
 
     Args:
         arguments: the line.
         prepare: called first; a function that can be pickled.
-        packages: a directory with packages that are installed beside interp.
+        packages: a directory with packages that are installed alongside interp.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ def _command(arguments: list[str], prepare: Callable[[], None] | None, packages:
 
 
 def _patch(place: str, change: Callable[[Any], Any]) -> None:
-    """Put `change(what is there)` in the place `module:name` or `module:class.name`."""
+    """Replace `module:name` or `module:class.name` by `change` of its value."""
     module, _, name = place.partition(":")
     *within, last = name.split(".")
     holder = functools.reduce(getattr, within, importlib.import_module(module))
@@ -117,7 +117,7 @@ def _patch(place: str, change: Callable[[Any], Any]) -> None:
 
 
 def often() -> None:
-    """A checkpoint after every batch, each written and read slowly enough to be caught at it."""
+    """Write a checkpoint after every batch, and write and read each slowly enough to be interrupted."""
 
     def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **options: (time.sleep(0.02), work(*given, **options))[1]
@@ -130,7 +130,7 @@ def often() -> None:
 
 
 def without_room() -> None:
-    """No file grows beyond 500 bytes when the first checkpoint is written."""
+    """From the first checkpoint on, no file can grow beyond 500 bytes."""
     often()
 
     def full(save: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,13 +141,13 @@ def without_room() -> None:
 
 
 def without_room_for_output() -> None:
-    """The standard output is a full disk."""
+    """Make standard output a full disk."""
     os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
 
 
 def signalled(place: str, calls: int, number: signal.Signals, matching: str = "") -> None:
-    """Send a signal to this process at the start of call number `calls` of a function, counting calls whose first
-    argument says `matching`."""
+    """Send a signal to this process at the start of call number `calls` of a function, counting only calls whose first
+    argument contains `matching`."""
     seen = 0
 
     def change(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Tables kept as labelled arrays: the same rows as a tidy table, whole, in slices, and from a file that is mapped."""
+"""Tables kept as labelled arrays: the same rows as a tidy table, whole, in slices, and from a mapped file."""
 
 import json
 import tracemalloc
@@ -24,7 +24,7 @@ KEY = tuple(LABELS)
 
 
 def arrays(rng: np.random.Generator) -> dict[str, Any]:
-    """One column of all dims, one of some, and one that is the same everywhere."""
+    """One column that varies along all axes, one along some, and one that is constant."""
     shape = tuple(map(len, LABELS.values()))
     n_pairs = ("layer", "key_class"), rng.integers(99, size=(2, 3))
     return {"mean": rng.normal(size=shape), "zero": np.broadcast_to(0.0, shape), "n_pairs": n_pairs}
@@ -42,7 +42,7 @@ def dense(made: dict[str, Any]) -> Dense:
 
 @pytest.fixture
 def tidy(made: dict[str, Any]) -> pd.DataFrame:
-    """The rows one by one."""
+    """The rows, made one by one."""
     rows = []
     for i, j, k, m in product(*(range(len(of_dim)) for of_dim in LABELS.values())):
         labels = [list(of_dim)[place] for of_dim, place in zip(LABELS.values(), (i, j, k, m), strict=True)]
@@ -110,7 +110,7 @@ def test_of_a_table_in_any_order(dense: Dense, tidy: pd.DataFrame) -> None:
     assert none.mean("head", ["mean"]).empty
 
 
-def test_what_is_no_whole_table_is_refused(made: dict[str, Any], tidy: pd.DataFrame) -> None:
+def test_what_is_not_a_whole_table_is_refused(made: dict[str, Any], tidy: pd.DataFrame) -> None:
     whole = "found 89 rows, expected one for each of 2 layer × 3 head × 3 key_class × 5 dim; give a complete table"
     twice = pd.concat([tidy.iloc[1:], tidy.iloc[1:2]])
     fewer = {"mean": ("layer", "head")}
@@ -177,7 +177,7 @@ def test_a_result_is_saved_as_a_table_or_as_arrays(
     folder = kept.save(tmp_path)
     files = {89: "many.safetensors", 90: "many.parquet"}
     assert names(folder) == {"few.parquet", "result.json", files[most]}
-    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "who may read one may read all"
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "all files have the same permissions"
     again = Kept.load(tmp_path)
     pd.testing.assert_frame_equal(again.many.table, tidy, check_exact=True)
     assert again.many.arrays.identical(dense.arrays)
@@ -187,7 +187,7 @@ def test_a_result_is_saved_as_a_table_or_as_arrays(
     assert Kept.load(tmp_path).many.arrays.identical(dense.arrays)
 
 
-def test_runs_of_before_are_read_and_replaced(dense: Dense, tidy: pd.DataFrame, tmp_path: Path) -> None:
+def test_runs_of_earlier_versions_are_read_and_replaced(dense: Dense, tidy: pd.DataFrame, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
     for name, table in {"few": pd.DataFrame({"a": [1]}), "many": tidy}.items():
@@ -216,7 +216,7 @@ def test_damaged_arrays_are_refused(dense: Dense, tmp_path: Path, monkeypatch: p
 
 
 def gaps_by_pandas(scores: pd.DataFrame) -> pd.DataFrame:
-    """Gaps of a table, a group at a time."""
+    """The gaps of a table, one group at a time."""
     table = scores[scores["key_class"] != "other"]
     beside = ["layer", "head", "dim"]
     other = scores[scores["key_class"] == "other"].set_index(beside)["mean"].rename("other")
@@ -242,7 +242,7 @@ def gaps_by_pandas(scores: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_gaps_of_arrays_are_those_of_the_table(centred: bool) -> None:
-    """One head makes no difference, and one has two dimensions that are alike."""
+    """One head makes no difference, and one has two identical dimensions."""
     rng = np.random.default_rng(1)
     labels = LABELS | {"dim": range(40)}
     mean = rng.normal(size=(2, 3, 3, 40)) ** 3
@@ -281,16 +281,16 @@ def study_of(scores: Dense, apart: Dense) -> AttentionStudy:
 
 
 @pytest.mark.slow
-def test_a_large_one_is_never_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gaps, what a page says of them, and the file are made in parts: the tidy table would take eighteen times the
-    scores."""
+def test_a_large_array_never_becomes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gaps, what a page says about them, and the file are made in parts; the tidy table would take eighteen times as
+    much memory as the scores."""
     monkeypatch.setattr(module, "MOST_ROWS", 100_000)
     monkeypatch.setattr(module, "_AT_ONCE", 50_000)
     labels = {"layer": range(30), "head": range(8), "key_class": ["cls", "sep", "other"], "dim": range(2_000)}
     shape = tuple(map(len, labels.values()))
     mean = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     scores = Dense.of(labels | {"mean": mean}, KEY)
-    scores.mean("head", ["mean"])  # what is imported only then is not counted
+    scores.mean("head", ["mean"])  # late imports are not counted
     tracemalloc.start()
     study = study_of(scores, gaps(scores))
     assert {str(array.dtype) for array in study.gaps.arrays.data_vars.values()} == {"float32", "int32"}
@@ -313,7 +313,7 @@ def test_a_large_one_is_never_a_table(tmp_path: Path, monkeypatch: pytest.Monkey
 def sparse_file(
     path: Path, labels: dict[str, Any], columns: list[str], start: tuple[int, ...], row: np.ndarray
 ) -> None:
-    """Columns of zeros that take no room on the disk, but for one row of the last."""
+    """Columns of zeros that take no space on disk, except for one row of the last column."""
     shape = [len(of_dim) for of_dim in labels.values()]
     size = 4 * int(np.prod(shape))
     described = {"dims": [*labels], "labels": {name: [*of_dim] for name, of_dim in labels.items()}}

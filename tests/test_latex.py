@@ -1,4 +1,4 @@
-"""Tables for a paper."""
+"""LaTeX tables for a paper."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ def heading(text: str) -> str:
     return latex(pd.DataFrame({"x": [1]}), {"x": Column(text)}).splitlines()[2]
 
 
-def test_each_row_has_a_cell_per_column_and_nothing_that_latex_takes_for_a_command():
+def test_each_row_has_a_cell_per_column_and_nothing_that_latex_reads_as_a_command():
     text = latex(TABLE)
     body = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(body) == 1 + len(TABLE)

@@ -1,4 +1,4 @@
-"""Every kind of model by every analysis: a cell works, or is refused in the words that stand here.
+"""Every kind of model by every analysis: a cell works, or is refused with the words given here.
 
 A new analysis, kind of result or kind of model without its row or column makes a test fail.
 """
@@ -31,7 +31,7 @@ quiet: Any = {"progress": False}
 
 
 class Subject:
-    """A model, and what analyses of it begin with, made once."""
+    """A model, and what its analyses start from, made once."""
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model, self.texts, self._made = model, texts, dict[str, Any]()
@@ -57,7 +57,7 @@ class Subject:
 
     @property
     def probe(self) -> probing.probes.Probe:
-        """A fitted one of which the three largest weights are kept."""
+        """A fitted probe with only its three largest weights."""
 
         def fitted() -> probing.probes.Probe:
             states = probing.collect(self.model, self.pairs, states=[1], **quiet)
@@ -72,7 +72,7 @@ class Subject:
         return generation.prompts(self.model, self.texts, n=3, prompt_tokens=3, new_tokens=4)
 
     def forward(self, recipe: Any) -> Any:
-        """Logits with a recipe active; the recipe must change them and leave no hook."""
+        """The logits with a recipe active, which must change them and leave no hook."""
         tokens = torch.arange(7, 17)[None]
         with torch.no_grad():
             edited = self.model.run_with_hooks(tokens, fwd_hooks=recipe)
@@ -171,7 +171,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "bert, bfloat16": _ENCODER,
     "toy encoder": _ENCODER,
 }
-"""What each kind is refused, in which words; everything else works."""
+"""What is refused for each kind, and with which words; everything else works."""
 
 ATLAS = {
     "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
@@ -281,7 +281,7 @@ UNKNOWN = {
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
 }  # fmt: skip
-"""Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
+"""Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
 
 
 def folded(model: Any) -> Any:
@@ -308,7 +308,7 @@ def tables_of(found: Any) -> dict[str, pd.DataFrame]:
 
 
 def check_cell(subject: Subject, analysis: str, refusal: str | None) -> None:
-    """The analysis works: finite numbers, the columns that users know, no hook left; or is refused in these words."""
+    """An analysis works (finite numbers, the documented columns, no hook left) or is refused with these words."""
     if refusal is not None:
         with pytest.raises(ValueError, match=refusal):
             ANALYSES[analysis](subject)
@@ -344,7 +344,7 @@ SHORT = [text for text in JAPANESE if len(text) <= 24]
 
 
 class Japanese(Subject):
-    """A toy with a tokenizer of some family, and Japanese for it to read."""
+    """A toy with a tokenizer of some family, and Japanese text for it to read."""
 
     def __init__(self, name: str) -> None:
         tokenizer = family(name)
@@ -391,8 +391,8 @@ def test_every_analysis_has_a_row() -> None:
         if inspect.isfunction(getattr(module, each))
         and getattr(module, each).__module__.startswith((f"interp.{name}", "interp.models.running"))
         and not each.startswith("_")
-        and not each.endswith("_passes")  # the same analysis for interp.run.passes
-        and each != "word_frequencies"  # what analyses of frequency begin with
+        and not each.endswith("_passes")  # the same analysis, for interp.run.passes
+        and each != "word_frequencies"  # what analyses of frequency start from
         and _takes_a_model(getattr(module, each))
     }
     assert public <= set(ANALYSES)

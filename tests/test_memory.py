@@ -1,4 +1,4 @@
-"""The memory that there is, by what Linux says of the machine and of control groups."""
+"""The available memory, from what Linux reports about the machine and its control groups."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ MEMINFO = "MemTotal: 16384 kB\nMemFree: 1 kB\nMemAvailable: 8192 kB\nHugePages_T
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine of 16 MiB, 8 of them available; writes files of its control groups."""
+    """A machine with 16 MiB, of which 8 are available; returns a function that writes files of its control groups."""
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
@@ -31,7 +31,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def of_group(folder: Path, limit: str, used: int, *, version: int = 2) -> None:
-    """A control group's files, of whose use 1 MiB can be given up."""
+    """The files of a control group that could free 1 MiB of what it uses."""
     folder.mkdir(parents=True, exist_ok=True)
     names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for name, value in zip(names, (limit, used), strict=True):
@@ -47,10 +47,10 @@ def test_a_limit_of_a_container(machine, tmp_path):
     machine(cgroup="0::/jobs/one\n")
     of_group(tmp_path / "groups" / "jobs" / "one", "max", 2**21)
     of_group(tmp_path / "groups" / "jobs", str(2**22), 2**21 + 2**20)
-    assert (memory.total(), memory.available()) == (2**22, 2**22 - 2**21), "what the file cache holds can go"
+    assert (memory.total(), memory.available()) == (2**22, 2**22 - 2**21), "what the file cache holds can be freed"
 
 
-def test_a_limit_of_the_first_version(machine, tmp_path):
+def test_a_limit_of_version_1(machine, tmp_path):
     machine(cgroup="2:cpu:/\n1:memory:/job\n0::/\n")
     of_group(tmp_path / "groups" / "memory" / "job", str(2**21), 2**20, version=1)
     of_group(tmp_path / "groups" / "memory", str(2**63 - 4096), 2**30, version=1)
@@ -63,7 +63,7 @@ def test_a_limit_beyond_the_machine(machine, tmp_path):
     assert (memory.total(), memory.available()) == (2**24, 2**23)
 
 
-def test_elsewhere_all_of_it(machine, tmp_path):
+def test_without_meminfo_all_memory_is_available(machine, tmp_path):
     (tmp_path / "meminfo").unlink()
     assert memory.total() == memory.available() > 2**26
 
@@ -84,7 +84,7 @@ def test_memory_is_not_cleared_again_for_each_array(monkeypatch):
     def faults():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(20):
-            torch.ones(9 * 2**20)  # 36 MiB, which glibc maps anew each time
+            torch.ones(9 * 2**20)  # 36 MiB, which glibc would map again each time
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     plain = faults()
@@ -92,4 +92,4 @@ def test_memory_is_not_cleared_again_for_each_array(monkeypatch):
         kept = faults()
     assert kept < plain / 3
     memory.give_back()
-    assert faults() > plain / 2, "arrays outside are given back as before"
+    assert faults() > plain / 2, "arrays made outside are freed as before"

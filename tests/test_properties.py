@@ -61,7 +61,7 @@ def ids_of(model: Any, text: str) -> list[int]:
 
 
 def assume_known(model: Any, texts: list[str]) -> None:
-    """Texts of which the tokenizer knows nothing are refused; see test_unknown_tokens."""
+    """Texts without a token that the tokenizer knows are refused; see test_unknown_tokens."""
     ids = [token for text in texts for token in ids_of(model, text)]
     assume(not ids or set(ids) != {1})
 
@@ -72,7 +72,7 @@ def assume_known(model: Any, texts: list[str]) -> None:
 def test_packed_rows_are_the_text(
     causal: Any, texts: list[str], context: int, batch_size: int, bos: bool, eos: bool
 ) -> None:
-    """All tokens in order, once; only the end that fills no row is left out."""
+    """All tokens are there once, in order; only the end that does not fill a row is left out."""
     assume(context >= 2 + bos + eos)
     around = [causal.tokenizer.bos_token_id] * bos, [causal.tokenizer.eos_token_id] * eos
     assume_known(causal, texts)
@@ -98,7 +98,7 @@ def test_packed_rows_are_the_text(
 def test_rows_of_texts_are_the_texts(
     causal: Any, encoder: Any, texts: list[str], context: int, batch_size: int, kind: str, bos: bool
 ) -> None:
-    """Every text cut into rows, each row once, whatever the batches."""
+    """Every text is cut into rows, each of which is read once, whatever the batches."""
     model = encoder if kind == "encoder" else causal
     tokenizer = model.tokenizer
     bos = bos and kind == "causal"
@@ -211,7 +211,7 @@ def test_results_are_read_as_they_were_saved(
 
 
 class Elements(HTMLParser):
-    """The elements of a page that run something, and its text."""
+    """The elements of a page that run code, and its text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ def section_of(word: str) -> Section:
 
 
 @pytest.mark.slow
-def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
+def test_no_text_becomes_an_element_of_a_page(tmp_path: Path) -> None:
     plain = elements(render(tmp_path / "plain.html", "word", [("word", FREQUENCY, section_of("word"))]))
 
     @settings(max_examples=12, deadline=None, derandomize=True)
@@ -265,7 +265,7 @@ def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_file_called_by_html_is_text_on_the_page(load_toy: Any, texts: list[str], tmp_path: Path) -> None:
+def test_a_file_name_with_html_is_text_on_the_page(load_toy: Any, texts: list[str], tmp_path: Path) -> None:
     model = load_toy("gpt2")
     path = tmp_path / "<img src=x onerror=alert(1)>.txt"
     written = []

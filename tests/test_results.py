@@ -1,4 +1,4 @@
-"""What a result shows of itself, and one name where a list of names would do."""
+"""What a result shows about itself, and single names where lists of names are accepted."""
 
 import importlib.util
 import inspect
@@ -135,7 +135,7 @@ def test_figures_are_found_by_the_beginning_of_a_name(effect):
 
 
 @pytest.mark.slow
-def test_one_name_or_number_is_taken_for_a_list(effect):
+def test_one_name_or_number_is_taken_as_a_list(effect):
     model = toy_decoder()
     one = interp.frequency.bias_effect(
         model, TEXT, unigram=corpora.count_unigrams(model, TEXT), biases="ln", scales=0, progress=False

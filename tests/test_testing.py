@@ -1,4 +1,4 @@
-"""`interp.testing`: what it accepts, and that each mistake fails and is named. And its page, as it is written."""
+"""`interp.testing`: what it accepts, that each mistake fails and is named, and that its page runs as written."""
 
 import re
 
@@ -75,7 +75,7 @@ def _editing(model):
 
 
 def _in_batches_alone(model):
-    """Right in a batch of several rows, and without effect on one row."""
+    """A recipe that is right in a batch of several rows, but has no effect on a single row."""
     [(name, halve)] = scale_bias(model, "ln", 0.5)
     return [(name, lambda x, hook: halve(x, hook) if len(x) > 1 else x)]
 
@@ -123,7 +123,7 @@ def test_sizes_of_other_names_are_refused():
 
 
 def test_a_recipe_that_composes_wrongly(decoder):
-    """It keeps what it saw without the other recipe."""
+    """A recipe that keeps what it saw without the other recipe."""
     seen = []
 
     def once(x, hook):
@@ -135,13 +135,13 @@ def test_a_recipe_that_composes_wrongly(decoder):
         assert_recipe(decoder, recipe, HALVED)
 
 
-def test_a_recipe_that_minds_the_batch(decoder):
+def test_a_recipe_that_depends_on_the_batch(decoder):
     with pytest.raises(AssertionError, match="rows in a batch with padding differ from the same rows alone by"):
         assert_recipe(decoder, _in_batches_alone(decoder), HALVED)
 
 
 class Mean(Observer):
-    """Of `wrong` batches it adds up means; with `options` no two are alike."""
+    """An observer that adds up the means of batches if `wrong`; if `differs`, no two are alike."""
 
     made = 0
 
@@ -160,7 +160,7 @@ class Mean(Observer):
 
 
 class Last(Mean):
-    """Keeps only the last batch."""
+    """An observer that keeps only the last batch."""
 
     def commit(self):
         self.state["mean"] = self._scratch["mean"]
@@ -187,7 +187,7 @@ def test_observers_that_merge(decoder, encoder):
         (lambda model: Mean(model, silent=True), "observer observed nothing"),
     ],
 )
-def test_observers_that_do_not(make, message, decoder):
+def test_observers_that_do_not_merge(make, message, decoder):
     with pytest.raises(AssertionError, match=message):
         assert_observer_merges(make, decoder, TEXTS)
 

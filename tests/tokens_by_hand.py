@@ -1,4 +1,4 @@
-"""What tokens say, and the class of each, written by hand: items of a class stand between spaces."""
+"""The text of tokens and their classes, written by hand; items of a class are separated by spaces."""
 
 STOPS = ". 。 ． ｡ । ॥ ۔ ። ። ։ ။"
 COMMAS = ", ， 、 ､ ، ՝ ፣ ߸ ᠂ ﹐ ﹑"
@@ -54,10 +54,10 @@ SPACE = (" ", "  ", "\n", "\n\n", "\t", "\u3000", "\u00a0", "\r\n")
 
 
 def rows() -> dict[str, str]:
-    """The class of each text."""
+    """The class of each token text."""
     found = {item: name for table in (SINGLE, SEVERAL) for name, items in table.items() for item in items.split()}
     return found | dict.fromkeys(SPACE, "space")
 
 
 COMMA_PERIOD = frozenset((STOPS + " " + COMMAS).split())
-"""Those of the class `comma_period`: with space around them or not, nothing else."""
+"""The texts of the class `comma_period`, with spaces around them or not, and nothing else."""

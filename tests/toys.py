@@ -1,4 +1,4 @@
-"""Models, texts and commands that several tests are made of. Biases are random everywhere: zero ones test nothing."""
+"""Models, texts and commands that several tests use. All biases are random, because zero biases test nothing."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from interp.testing import randomise
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("INTERP_SHARED", ROOT.parent / "shared"))
-D_VOCAB = 67  # of `interp.testing.toy_tokenizer`
+D_VOCAB = 67  # the vocabulary of `interp.testing.toy_tokenizer`
 SIZES: dict[str, Any] = {"vocab_size": D_VOCAB, "max_position_embeddings": 24, "hidden_size": 16}
 SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -61,7 +61,7 @@ TOY: dict[str, Any] = {
 
 
 def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
-    """A `HookedTransformer(cfg)` or `HookedEncoder(cfg)` as somebody would make one, with random weights."""
+    """A `HookedTransformer(cfg)` or `HookedEncoder(cfg)` as a user would make it, with random weights."""
     from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
     cfg = HookedTransformerConfig(**TOY | options | ({"attention_dir": "bidirectional"} if encoder else {}))
@@ -69,7 +69,7 @@ def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
         model: Any = HookedTransformer(cfg)
         randomise(model)
     else:
-        model = HookedEncoder(cfg)  # uninitialised
+        model = HookedEncoder(cfg)  # its weights are uninitialised
         with torch.no_grad():
             for i, (name, parameter) in enumerate(sorted(model.named_parameters())):
                 noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
@@ -79,7 +79,7 @@ def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run a line of the command line, or of `tools/train.py` where it begins with `train`; the exit code."""
+    """Run a command line of interp, or of `tools/train.py` if it begins with `train`; returns the exit code."""
     from training.command import main as train
 
     from interp.cli import main
@@ -107,12 +107,12 @@ TEXTS, HELD_OUT = paragraphs(200, seed=0), paragraphs(20, seed=1)
 
 
 def every_table(result: Result) -> dict[str, pd.DataFrame]:
-    """The tables of a result by name, tidy."""
+    """The tables of a result by name, as tidy tables."""
     return result.tables | {name: dense.table for name, dense in result.dense.items()}
 
 
 def with_tables(result: Any, **tables: pd.DataFrame) -> Any:
-    """A result with other tables, tidy ones."""
+    """The result with some tables replaced by tidy ones."""
     dense = {item.name: item.metadata for item in dataclasses.fields(result) if item.type is Dense}
     made = {name: Dense.of_table(tables[name], **dense[name]) for name in dense.keys() & tables}
     return dataclasses.replace(result, **(tables | made))

@@ -1,4 +1,4 @@
-"""Where bad input is made (damaged files, odd models, changed runs), and the check that it is refused."""
+"""Makes bad input (damaged files, odd models, changed runs) and checks that it is refused."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ from interp import encoding
 from interp.corpora.unigrams import Unigrams
 
 MISSING, BAD, TYPE = FileNotFoundError, ValueError, TypeError
-DEEP = b"[" * 100_000  # JSON without a bottom
+DEEP = b"[" * 100_000  # very deeply nested JSON
 quiet: Any = {"progress": False}
 
 _HOMES = str(Path(interp.__file__).parent), str(ROOT / "tools")
@@ -32,11 +32,11 @@ def one_by_one(values: Any) -> Iterator[Any]:
 
 
 FORMS: dict[str, Callable[[Any], Any]] = {"a generator": one_by_one, "an array": np.array, "a tuple": tuple}
-"""Other forms in which somebody may give a list."""
+"""Other forms in which a user may give a list."""
 
 
 class Workshop:
-    """A folder of its own for every case, and models that are made once."""
+    """A separate folder for every case, and models that are made once."""
 
     def __init__(self, root: Path, directory: Callable[[str], Path], models: dict[str, Any], texts: list[str]) -> None:
         self.root, self.directory, self._models, self.texts = root, directory, models, texts
@@ -59,11 +59,11 @@ class Workshop:
         return self.file("corpus.txt", "\n".join(self.texts))
 
     def table(self) -> pd.DataFrame:
-        """Sentences in a table, where a list belongs."""
+        """Sentences in a table, where a list is expected."""
         return pd.DataFrame({"w1": self.texts[:3], "w2": self.texts[:3]})
 
     def model(self, kind: str) -> Any:
-        """A loaded model; nobody changes it."""
+        """A loaded model, which must not be changed."""
         if kind not in self._models:
             self._models[kind] = interp.load(self.directory(kind))
         return self._models[kind]
@@ -76,7 +76,7 @@ class Workshop:
         return model
 
     def more_tokens(self) -> Any:
-        """A model whose tokenizer has a token more than it has embeddings."""
+        """A model whose tokenizer has one token more than the model has embeddings."""
         model = copy.deepcopy(self.model("gpt2"))
         model.tokenizer.add_tokens(["extra"])
         return model
@@ -96,7 +96,7 @@ class Workshop:
         return shutil.copytree(self.directory(kind), self.root / kind)
 
     def config(self, kind: str = "gpt2", **changes: Any) -> Path:
-        """A model directory whose config.json says something else."""
+        """A model directory with changes in config.json."""
         path = self.copied(kind)
         config = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps(config | changes))
@@ -123,7 +123,7 @@ class Workshop:
         return path
 
     def sharded(self, second: str | None = "model-00002-of-00002.safetensors") -> Path:
-        """A model directory with the first of two shards, and an index that names the second; cut off for None."""
+        """A model directory with the first of two shards and an index that names the second (None: cut off)."""
         path = self.copied("gpt2")
         weights = load_file(path / "model.safetensors")
         first = dict(list(weights.items())[:5])
@@ -141,7 +141,7 @@ class Workshop:
         return path
 
     def remote_code(self, model_type: str) -> Path:
-        """A model directory that asks to run its own code, which would leave a file `ran`."""
+        """A model directory that asks to run its own code, which would leave a file named `ran`."""
         path = self.config(
             model_type=model_type, trust_remote_code=True,
             auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
@@ -154,7 +154,7 @@ class Workshop:
         return path
 
     def run(self) -> Path:
-        """A sound run of `interp frequency`; made once, and nobody changes it."""
+        """A valid run of `interp frequency`, made once, which must not be changed."""
         made = self.directory("gpt2").parent / "sound-run"
         if not made.exists():
             text = self.file("sound.txt", "w1 w2 w3 w1 w2\n" * 50)
@@ -164,7 +164,7 @@ class Workshop:
         return made
 
     def result(self, name: str = "", data: bytes | str | None = None) -> Path:
-        """A copy of a sound run, with one file of `frequency` replaced, or removed for None."""
+        """A copy of a valid run with one file of `frequency` replaced, or removed if None."""
         path = shutil.copytree(self.run(), self.root / "run")
         if name and data is None:
             (path / "frequency" / name).unlink()
@@ -173,19 +173,19 @@ class Workshop:
         return path
 
     def part(self, command: str) -> Path:
-        """A directory with what a `--shard` of `interp frequency` leaves behind."""
+        """A directory with what one `--shard` of `interp frequency` leaves behind."""
         self.file("part/.frequency/command.json", command)
         return self.root / "part"
 
 
 Case = tuple[type[Exception], str, Callable[[Workshop], object]]
-"""The exception, some of its words, and who raises it."""
+"""The expected exception, some of its words, and a call that raises it."""
 
 
 def check_refused(case: Case, workshop: Workshop) -> None:
-    """A documented error from interp or its tools themselves, with words that help.
+    """Check that interp or its tools raise a documented error, with words that help.
 
-    Some of the input has no end. That the test ends shows that it is not read.
+    Some of the input is endless; that the test ends shows that it is not all read.
     """
     expected, message, attempt = case
     with pytest.raises(expected) as caught:
@@ -197,11 +197,11 @@ def check_refused(case: Case, workshop: Workshop) -> None:
 
 
 Command = tuple[str, Callable[[Workshop], list[str]]]
-"""Some words of the error, and a command line."""
+"""Some words of the expected error, and a command line."""
 
 
 def check_command_refused(case: Command, workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, one line, nothing written."""
+    """Check for exit code 2 and one line, with nothing written."""
     message, arguments = case
     given, before = arguments(workshop), workshop.files()
     capsys.readouterr()

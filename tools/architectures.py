@@ -1,9 +1,9 @@
-"""Which questions can be asked of which architecture: each answer on a tiny random model, against transformers alone.
+"""Which questions can be asked of which architecture, tested on tiny random models against transformers alone.
 
     python tools/architectures.py            # writes docs/models.md
 
-A cell is ✓ where interp's numbers are those of the transformers model with the parameter edited, its attentions and
-its hidden states; else it is a refusal. A number that differs is an error.
+A cell is ✓ if interp's numbers equal those computed with the transformers model: with the parameter edited, from its
+attentions or from its hidden states. Otherwise it is a refusal. If a number differs, the script fails.
 """
 
 import copy
@@ -42,7 +42,7 @@ KINDS = (
     "bitnet", "nanochat", "xglm", "qwen2_moe", "qwen3_moe", "hunyuan_v1_dense", "ministral3", "internlm3", "jais2",
     "vaultgemma", "modernbert-decoder",
 )  # fmt: skip
-"""By `model_type` of the config: those that TransformerLens has of its own, then those of a bridge alone."""
+"""By the config's `model_type`: first those that TransformerLens implements itself, then those that need a bridge."""
 
 _SIZES: dict[str, Any] = {
     "vocab_size": 67, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2, "n_layer": 2,
@@ -82,7 +82,7 @@ def toy(kind: str, directory: Path) -> Path:
 
 
 class Plain:
-    """The model of transformers, and where its parts are."""
+    """A transformers model, and where its parts are."""
 
     def __init__(self, directory: Path, kind: str) -> None:
         cls: Any = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
@@ -93,7 +93,7 @@ class Plain:
         self.blocks = next(one for one in blocks if "Norm" not in type(one[0]).__name__)
 
     def part(self, layer: int, ending: str) -> Any:
-        """The outermost module of a block whose class is called so."""
+        """The outermost module of a block whose class has this name."""
         return next(one for one in self.blocks[layer].modules() if re.search(ending, type(one).__name__))
 
     def bias(self, model: Any, which: str) -> Any:
@@ -112,7 +112,7 @@ class Plain:
 
     @contextmanager
     def edited(self, module: Any, edit: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-        """With another input of a module."""
+        """A context in which a module gets another input."""
 
         def pre(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if args:
@@ -153,7 +153,7 @@ def attention_by_class(model: Any, plain: Plain) -> None:
 
 
 def contributions(model: Any, plain: Plain) -> None:
-    """Every dimension's C_j: what 1 more of it in the key's input does to log α, times what it was."""
+    """C_j of every dimension: how log α changes per unit of the dimension in the key's input, times its value."""
     query, key, row = 9, 4, _IDS[:1]
     ours = [score_contributions_at(model, row[0], 1, head, query, key, scaled=True) for head in range(4)]
     inputs: list[torch.Tensor] = []
@@ -183,7 +183,7 @@ def contributions(model: Any, plain: Plain) -> None:
 
 
 def token_probability(model: Any, plain: Plain) -> None:
-    """Mean predicted probabilities, and adjusted R² on the rows of the output embeddings."""
+    """Mean predicted probabilities, and the adjusted R² of their fit on the rows of the output embeddings."""
     read = _read(model)
     fit = encoding.fit(model, read, **_QUIET)
     alpha, _ = _predictions(plain.model, read)
@@ -196,7 +196,7 @@ def token_probability(model: Any, plain: Plain) -> None:
 
 
 def neurons(model: Any, plain: Plain) -> None:
-    """The loss with a neuron of the last MLP at its mean."""
+    """The loss with a neuron of the last MLP set to its mean."""
     read = _plain(model)
     found = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
     weights: list[Any] = [one for one in plain.blocks[1].modules() if getattr(one, "weight", None) is not None]
@@ -234,7 +234,7 @@ def states(model: Any, plain: Plain) -> None:
 
 
 def generated(model: Any, plain: Plain) -> None:
-    """Greedy text, two dimensions of the unembedding's input away."""
+    """Greedy text with two dimensions removed from the unembedding's input."""
     prompt = _IDS[:1, :5]
     recipe = hooks.prune_output_dims(model, [0, 1])
     [found] = generation.generate(model, prompt.tolist(), hooks=recipe, max_new_tokens=8, **_QUIET)
@@ -256,7 +256,7 @@ QUESTIONS: dict[str, Callable[[Any, Plain], None]] = {one.__name__: one for one 
 
 @torch.no_grad()
 def ask(question: str, model: Any, plain: Plain) -> str | None:
-    """None where the answer is right, the reason where it is refused. Raises AssertionError where it is wrong."""
+    """None if the answer is right, the reason if it is refused. Raises AssertionError if it is wrong."""
     with warnings.catch_warnings(action="ignore"):
         try:
             QUESTIONS[question](model, plain)
@@ -285,7 +285,7 @@ def _predictions(model: Any, read: Any) -> tuple[np.ndarray, float]:
 
 
 def asked(kind: str) -> dict[str, str | None]:
-    """Each question of a toy of a kind: None where it is answered rightly, else why it is refused."""
+    """Every question asked of one kind of toy: None if the answer is right, else the reason why it is refused."""
     with tempfile.TemporaryDirectory() as directory:
         toy(kind, Path(directory))
         try:
@@ -297,7 +297,7 @@ def asked(kind: str) -> dict[str, str | None]:
 
 
 def table(answers: dict[str, dict[str, str | None]]) -> str:
-    """The page: a row for each kind, ✓ or the number of a reason."""
+    """The page, with one row per kind; a cell has ✓ or the number of a reason."""
     reasons: dict[str, int] = {}
     lines = [f"| {' | '.join(['architecture', *QUESTIONS]).replace('_', ' ')} |", "|---" * (len(QUESTIONS) + 1) + "|"]
     for kind, found in answers.items():

@@ -60,7 +60,7 @@ def train_runs(
 def tables(
     out: Annotated[Path, typer.Argument(help="The directory of the runs.", metavar="DIRECTORY", show_default=False)],
 ) -> None:
-    """Print what b_LN did in each run, at its end and on the way, those that are not finished too."""
+    """Print what b_LN did in each run, at its end and on the way; unfinished runs are included."""
     from training.bias import courses, ends, histories, markdown
 
     measured = histories(out)

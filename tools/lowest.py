@@ -1,10 +1,10 @@
-"""Try the lowest versions that pyproject.toml allows: lint, types and tests, in a venv of their own.
+"""Run lint, types and tests with the lowest versions that pyproject.toml allows, in a venv of their own.
 
     .venv/bin/python tools/lowest.py [--venv DIRECTORY] [-- ARGUMENTS OF PYTEST]
 
-`make lowest` does this with the arguments that `make test` gives pytest. Each `name>=version` of the dependencies and
-of the extras that the tests need is installed as `name==version`; for a name without a lower bound, and for what the
-named packages need in turn, pip chooses.
+`make lowest` runs this with arguments for pytest. Each `name>=version` among the dependencies, and among the extras
+that the tests need, is installed as `name==version`. For names without a lower bound, and for packages that are only
+needed by others, pip chooses the version.
 """
 
 import argparse
@@ -21,18 +21,18 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("dev", "docs")
-"""Those that `make test` installs."""
+"""The extras that `make test` installs."""
 
 
 def lowest_requirements() -> list[Requirement]:
-    """What the project and its tests need, pinned to the lower bounds; each once."""
+    """The requirements of the project and its tests, pinned to their lower bounds, without duplicates."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = project["dependencies"] + [line for extra in EXTRAS for line in project["optional-dependencies"][extra]]
     return [at_lowest(Requirement(line)) for line in dict.fromkeys(lines)]
 
 
 def at_lowest(requirement: Requirement) -> Requirement:
-    """`name>=1,<2` as `name==1`; without a lower bound, as it is."""
+    """`name>=1,<2` as `name==1`; a requirement without a lower bound is returned as it is."""
     for bound in requirement.specifier:
         if bound.operator == ">=":
             requirement.specifier = SpecifierSet(f"=={bound.version}")
@@ -40,7 +40,7 @@ def at_lowest(requirement: Requirement) -> Requirement:
 
 
 def install(requirements: list[Requirement], directory: Path) -> Path:
-    """Make the venv, anew if there is one, install the project in it, and return its Python."""
+    """Make the venv, replacing an existing one, install the project in it, and return its Python."""
     venv.create(directory, clear=(directory / "pyvenv.cfg").exists(), with_pip=True)
     python = directory / "bin" / "python"
     project = f"{ROOT}[{','.join(EXTRAS)}]"

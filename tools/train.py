@@ -7,7 +7,7 @@ import sys
 
 
 def run() -> int:
-    """The command, and one line for Ctrl-C while it is being imported; the exit code."""
+    """Run the command, with a one-line message if Ctrl-C is pressed during imports; returns the exit code."""
     try:
         from training.command import main
 

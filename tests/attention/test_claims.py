@@ -1,4 +1,4 @@
-"""One test for each outlier dimension, over layers and classes: by hand, on planted effects, and without any."""
+"""One statistical test per outlier dimension, over layers and classes: by hand, on planted effects, and on none."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ N_LAYERS, CLASSES = 3, ("a", "b", "other")
 
 
 def ablation(change, removed, outliers):
-    """A table of effects [dim, layer, class] of dimensions of these sizes [dim, layer]."""
+    """A table of effects [dim, layer, class] for dimensions of these sizes [dim, layer]."""
     rows = [
         (
             layer,
@@ -33,7 +33,7 @@ def ablation(change, removed, outliers):
 
 
 def by_hand(change, removed, dim, outliers):
-    """The nearest 39 in size, and the share of maxima that are at least as large."""
+    """The 39 dimensions nearest in size, and the share of maxima that are at least as large."""
     largest = np.abs(change[:, :, :2]).max((1, 2))
     apart = np.exp(np.abs(np.log(removed) - np.log(removed[dim])).mean(1))
     order = [int(other) for other in np.argsort(apart, kind="stable") if other not in outliers][:39]
@@ -74,7 +74,7 @@ def test_p_is_uniform_where_outliers_are_like_the_rest():
     assert p.min() >= 1 / 40
 
 
-def test_a_dimension_that_is_not_removed_everywhere_is_no_control():
+def test_a_dimension_that_is_not_removed_everywhere_is_not_a_control():
     change, sizes = np.zeros((41, N_LAYERS, 3)), np.ones((41, N_LAYERS))
     change[0, 0, 0], change[9, 2, 1] = 0.1, 0.5
     table = ablation(change, sizes, [0])
@@ -99,7 +99,7 @@ def wide():
 
 
 def claimed(model, batches, dims, **options):
-    """The claims of these dimensions, as if they were outliers."""
+    """The claims about these dimensions, as if they were outliers."""
     outliers = pd.DataFrame({"state": 0, "dim": dims, "mean": 1.0, "z": 9.0})
     how = {"key_classes": {"a": range(7, 27), "b": range(27, 40)}, "progress": False} | options
     table = attention.ablation_effect(model, batches, outliers, **how)
@@ -107,13 +107,13 @@ def claimed(model, batches, dims, **options):
 
 
 def test_a_constant_takes_no_part_without_rope(wide):
-    """Zero and mean differ by a constant, which moves all scores of a query alike: same effects, same controls."""
+    """Zero and mean differ by a constant, which shifts all scores of a query alike: same effects, same controls."""
     found = [claimed(*wide, [11, 20, 30], mode=mode)[1] for mode in ("mean", "zero")]
     pd.testing.assert_frame_equal(*found, rtol=1e-4)
 
 
 @pytest.mark.parametrize("mode", ["mean", "zero"])
-def test_a_dimension_that_the_keys_read_is_told_from_those_of_its_size(wide, mode):
+def test_a_dimension_that_the_keys_read_differs_from_those_of_its_size(wide, mode):
     model, batches = wide
     weight = model.blocks[1].attn.W_K
     with torch.no_grad():
@@ -131,11 +131,11 @@ def test_a_dimension_that_the_keys_read_is_told_from_those_of_its_size(wide, mod
 
 
 @pytest.mark.slow
-def test_null_and_nothing_of_its_size(wide):
+def test_p_values_without_effects_and_without_matches(wide):
     model, batches = wide
     p = np.concatenate([claimed(model, batches, [i, i + 20, i + 40])[1]["p_value"] for i in range(0, 20, 2)])
     assert not np.isnan(p).any()
-    assert (p <= 0.05).sum() <= 5, "of 30 dimensions as good as any others"
+    assert (p <= 0.05).sum() <= 5, "30 dimensions that are like any others"
     assert 0.3 < p.mean() < 0.7
     with torch.no_grad():
         before = model.embed.W_E.clone()

@@ -1,4 +1,4 @@
-"""The tokens at which a dimension is largest, against a sort of all activations, each row read by itself."""
+"""The tokens at which a dimension is largest, against sorting all activations, with each row read on its own."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ OF_ROWS = {"gpt2": "packed", "llama": "texts", "bert": "texts"}
 
 
 def texts_of_their_own(n=40):
-    """Each begins with the words of its number, so that what stands beside a token tells its text."""
+    """Texts that begin with the words of their number, so that the words around a token identify its text."""
     rng = np.random.default_rng(0)
     return [
         " ".join([f"w{i // 20}", f"w{i % 20}", *(f"w{j}" for j in rng.integers(20, 60, size=int(rng.integers(2, 12))))])
@@ -24,7 +24,7 @@ def texts_of_their_own(n=40):
 
 
 def brute(directory, batches):
-    """Row, position and hidden states of every token, of transformers alone, each row without its padding."""
+    """Row, position and hidden states of every token, from transformers alone, each row without its padding."""
     model = AutoModel.from_pretrained(directory).eval()
     before_norm, found = [], []
     if norm := getattr(model, "norm", getattr(model, "ln_f", None)):
@@ -76,7 +76,7 @@ def test_the_text_is_that_of_the_token(kind, load_toy):
 
 @pytest.mark.slow
 def test_batches_and_parts_do_not_matter(load_toy):
-    """Texts that begin alike, so that most places are decided by the order of the corpus; float32."""
+    """With texts that begin alike, the order of the corpus decides most places; float32."""
     model = load_toy("gpt2")
     texts = [f"w1 w2 w3 {rest}" for rest in texts_of_their_own()]
     found = []
@@ -113,7 +113,7 @@ def test_a_study_has_those_of_its_outliers(kind, load_toy, texts):
 
 
 def test_nothing_is_shown_where_nothing_is_known(load_toy, texts):
-    """Batches that were made by hand do not say which rows they have; a model without outliers has none to show."""
+    """Batches made by hand do not say which rows they contain; a model without outliers has nothing to show."""
     model = load_toy("gpt2")
     made = list(corpora.batches(model, texts))
     study = attention.study(model, corpora.Batches({"corpus": "mine"}, None, lambda: iter(made)), k=1.0, **QUIET)

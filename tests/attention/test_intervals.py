@@ -1,4 +1,4 @@
-"""Intervals of attention by class against brute force: every group of texts left out in turn."""
+"""Intervals of attention by class against brute force, which leaves out every group of texts in turn."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ CLASSES = {"some": [7, 8, 9, 10], "more": list(range(11, 30))}
 
 @torch.no_grad()
 def by_row(model, ids):
-    """Attention of each row by layer, head and class, summed over queries."""
+    """The attention of each row by layer, head and class, summed over queries."""
     _, cache = model.run_with_cache(ids)
     patterns = torch.stack([cache["pattern", layer] for layer in range(2)], 1).double()
     received = patterns.sum(3)
@@ -69,7 +69,7 @@ def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
 
 
 def half_of(means):
-    """Half of the interval of a mean over 20 groups of equal size."""
+    """Half the width of the interval of a mean over 20 groups of equal size."""
     degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(means), 0) / 20)
     return stats.t.ppf(0.975, degrees) * stats.sem(means)
 
@@ -84,7 +84,7 @@ def ablated(request, load_toy):
 
 
 def test_intervals_of_a_change_are_of_the_same_texts(ablated):
-    """Each row of text with the dimension and without it, by the recipe."""
+    """Each row of text is read with the dimension and, by the recipe, without it."""
     model, ids, where, table = ablated
     whole, names = by_row(model, ids), [*CLASSES, "other"]
     widths = []
@@ -128,7 +128,7 @@ def test_intervals_of_the_mean_of_a_set(load_toy):
 
 
 def contributions_of(model, ids, *, batch_size=40, **how):
-    """Mean gaps over heads and totals of some rows, by layer, head, class and dimension."""
+    """Mean gaps over heads and totals for some rows, by layer, head, class and dimension."""
     observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), **how)
     observe(model, corpora.batches(model, ids, batch_size=batch_size), observer, progress=False)
     return observer, attention.gaps(observer.scores).mean("head", ["gap"]), observer.totals
@@ -180,7 +180,7 @@ def test_gaps_of_a_model_that_is_too_large_have_no_interval(load_toy, monkeypatc
 
 
 class Operations(TorchDispatchMode):
-    """Counts what torch runs."""
+    """Counts the operations that torch runs."""
 
     def __init__(self):
         super().__init__()
@@ -192,7 +192,7 @@ class Operations(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("kind", "weights"), [("bert", "attention"), ("gpt2", "mean")])
-def test_many_groups_in_a_batch_cost_hardly_more_than_one(kind, weights, load_toy, monkeypatch):
+def test_many_groups_in_a_batch_hardly_cost_more_than_one(kind, weights, load_toy, monkeypatch):
     model = load_toy(kind)
     ids = torch.randint(7, 67, (20, 6), generator=torch.Generator().manual_seed(0))
     batches = corpora.batches(model, ids, batch_size=20)
@@ -204,7 +204,7 @@ def test_many_groups_in_a_batch_cost_hardly_more_than_one(kind, weights, load_to
         with Operations() as counter:
             observe(model, batches, observer, progress=False)
         counted.append(counter.number)
-    assert counted[0] < 3 * counted[1], "nothing but adding to the states is done group by group"
+    assert counted[0] < 3 * counted[1], "only adding to the states is done group by group"
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])

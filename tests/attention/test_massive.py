@@ -14,7 +14,7 @@ PLANTED_TOKEN = 9
 
 
 def planted(model):
-    """5,000 at the first position, 150 at the second (above 100, not above 1,000 medians), 30,000 at every w2."""
+    """5,000 at the first position, 150 at the second (above 100, but below 1,000 medians), 30,000 at every w2."""
     positions, tokens = model.pos_embed.W_pos, model.embed.W_E
     positions.data[0, 5], positions.data[1, 3] = 5_000.0, 150.0
     tokens.data[PLANTED_TOKEN, 2], tokens.data[model.tokenizer.pad_token_id, 7] = 30_000.0, 90_000.0
@@ -22,7 +22,7 @@ def planted(model):
 
 
 def brute(model, batches):
-    """(state, dim, first position of its range) → how many, the largest magnitude and ratio; by the definition."""
+    """(state, dim, first position of its range) → number, largest magnitude and largest ratio, by the definition."""
     found, starts = {}, np.array(position_bins(model.cfg.n_ctx))
     names = ["blocks.0.hook_resid_pre", *(f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers))]
     for batch in batches:
@@ -60,7 +60,7 @@ def test_planted_activations_are_found(layout, load_toy, texts):
     assert observer.state["tokens"].sum() == sum(int(batch.mask.sum()) for batch in batches)
 
 
-def test_there_are_none_without(load_toy, texts):
+def test_nothing_is_found_where_nothing_was_planted(load_toy, texts):
     model = load_toy("gpt2")
     observer = MassiveActivations(model)
     observe(model, corpora.batches(model, texts), observer, progress=False)

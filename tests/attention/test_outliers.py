@@ -31,7 +31,7 @@ def classes_of(model):
 
 
 def key_weight(hf, kind, layer, which):
-    """The part of a transformers weight that makes keys or queries, `[rows, d_model]`."""
+    """The part of a transformers weight that computes keys or queries, `[rows, d_model]`."""
     if kind == "bert":
         attn = hf.bert.encoder.layer[layer].attention.self
         return (attn.key if which == "keys" else attn.query).weight
@@ -122,7 +122,7 @@ def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
         found.append((torch.stack(states)[:, real], classes(batch.tokens)[real]))
     states = torch.cat([state for state, _ in found], 1).detach().numpy()
     numbers = torch.cat([number for _, number in found]).numpy()
-    last = len(states) - (kind == "gpt2")  # transformers norms the last one of a causal model
+    last = len(states) - (kind == "gpt2")  # transformers applies the final norm to the last state of a causal model
     for state in range(last):
         for number, name in [*enumerate(classes.names), (None, "all")]:
             values = states[state] if number is None else states[state][numbers == number]
@@ -134,7 +134,7 @@ def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
 
 
 def profile_of(means):
-    """A profile of states and dimensions, with a row of another class that must not count."""
+    """A profile of states and dimensions, with a row for another class that must not count."""
     rows = [(state, dim, "all", mean) for state, of_state in enumerate(means) for dim, mean in enumerate(of_state)]
     return pd.DataFrame([*rows, (0, 5, "other", 99.0)], columns=["state", "dim", "key_class", "mean"])
 
@@ -163,7 +163,7 @@ def test_outliers_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
+def test_a_large_outlier_hides_others_only_from_the_sd(seed):
     means = np.random.default_rng(seed).normal(size=(1, 768)) * 0.05
     means[0, [10, 20, 30]] = [100, 3, -2]
     found = {rule: attention.profile.find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
@@ -172,8 +172,8 @@ def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
     assert found["sd"]["dim"].tolist() == [10]
 
 
-def test_what_noise_gives():
-    """Over 600 states, each rule finds what is said of it, with the centre and spread from the same numbers."""
+def test_rules_on_noise():
+    """Over 600 states, each rule finds as much as is documented, with centre and spread from the same numbers."""
     means = np.random.default_rng(0).normal(size=(600, 768))
     counts = attention.profile.outlier_counts(profile_of(means))
     found, said = (counts.groupby("rule")[name].mean() for name in ("n_outliers", "in_noise"))
@@ -277,7 +277,7 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch):
+def test_a_study_kept_as_arrays_is_the_same(bert_study, tmp_path, monkeypatch):
     model, text, study = bert_study
     monkeypatch.setattr("interp.dense.MOST_ROWS", 0)
     large = attention.study(model, text, progress=False)
@@ -294,7 +294,7 @@ def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_the_head_that_changes_most(load_toy, texts):
-    """The head with the largest change, by the recipe: a fall in some rows, a rise in others."""
+    """The head with the largest change, found with the recipe: a fall in some rows, a rise in others."""
     model, classes = load_toy("gpt2"), {"first": range(7, 20)}
     outliers = pd.DataFrame({"state": [0, 1, 1], "dim": [3, 5, 9], "mean": [1.0] * 3, "z": [9.0, 8.0, -7.0]})
     table = attention.ablation_effect(model, texts, outliers, key_classes=classes, mode="zero", progress=False)
@@ -327,7 +327,7 @@ def test_through_the_residual_stream(bert_study):
 
 
 def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
-    """One that is outlying in every state, and matters more than 39 dimensions of its size."""
+    """A dimension that is an outlier in every state and has more effect than 39 dimensions of its size."""
     model = interp.load("tiny-bert")
     study = attention.study(model, shared / "data/stsb/stsb-en-dev.csv", limit=400, progress=False)
     first = study.outliers[study.outliers["rank"] == 1]
@@ -392,12 +392,12 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     text = "<|endoftext|>The cat, they say, sat."
     view = plots.attention_view(attention.attention_in_text(interp.load("tiny-gpt2"), text, 1, 21))
     assert "dim 21" in str(view)
-    assert '"&lt;|endoftext|&gt;"' in str(view), "circuitsvis takes tokens for HTML"
+    assert '"&lt;|endoftext|&gt;"' in str(view), "circuitsvis treats tokens as HTML"
     assert "<|endoftext|>" not in str(view)
 
 
 def test_the_papers_figures_draw_what_the_tables_have(bert_study):
-    """Every dimension, head, layer and class, and the numbers of the tables."""
+    """Every dimension, head, layer and class is drawn with the numbers of the tables."""
     _, _, study = bert_study
     scores, outliers = study.scores.table, study.outliers.query("state == 5").sort_values("rank")["dim"].tolist()
     lines = plots.means_by_dimension(study).data
@@ -423,7 +423,7 @@ def test_the_papers_figures_draw_what_the_tables_have(bert_study):
 @pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
-    """Counts are exact, and the analysis runs, where the model is in bfloat16."""
+    """With a model in bfloat16, counts are exact and the analysis runs."""
     half, full = load_toy(kind, dtype=torch.bfloat16), load_toy(kind)
     tokens = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
     options = {"key_classes": {"a": range(7, 30)}, "progress": False}

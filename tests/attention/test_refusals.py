@@ -1,4 +1,4 @@
-"""Bad arguments of the attention analysis are refused before the model reads a text; odd but sound ones are read."""
+"""Bad arguments of the attention analysis are refused before the model reads text; odd but valid ones are accepted."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ IDS = torch.arange(7, 17)
 
 
 def scores(*heads: int) -> pd.DataFrame:
-    """What `score_contributions` gives, for heads of layer 0 and three dimensions."""
+    """A table like that of `score_contributions`, for heads of layer 0 and three dimensions."""
     rows = [
         (0, head, name, dim, 1.0 * dim, (dim + 1.0) * (name == "x"))
         for head in heads
@@ -112,7 +112,7 @@ CASES: dict[str, Case] = {
         "profile has two rows for {'state': 0, 'dim': 0,",
         lambda w: attention.profile.find_outliers(pd.concat([profile(), profile()])),
     ),
-    "a profile with a hole": (
+    "a profile with missing values": (
         BAD,
         "profile has missing values in mean",
         lambda w: attention.profile.find_outliers(with_value(profile(), 4, "mean", np.nan)),
@@ -170,17 +170,17 @@ CASES: dict[str, Case] = {
         "scores has two rows for {'layer': 0, 'head': 0, 'key_class': 'x', 'dim': 0}",
         lambda w: attention.gaps(pd.concat([scores(0), scores(0)])),
     ),
-    "a class with a hole": (
+    "a class with a missing dimension": (
         BAD,
         "scores lacks centred_mean for {'layer': 0, 'head': 1, 'key_class': 'x', 'dim': 2}",
         lambda w: attention.gaps(with_value(scores(0, 1), 8, "centred_mean", np.nan)),
     ),
-    "plain means with a hole": (
+    "plain means with missing values": (
         BAD,
         "scores has missing values in mean",
         lambda w: attention.gaps(with_value(scores(0).assign(centred_mean=np.nan), 4, "mean", np.nan)),
     ),
-    "the other with a hole": (
+    "the class other with a missing dimension": (
         BAD,
         "scores lacks centred_mean for {'layer': 0, 'head': 1, 'key_class': 'x', 'dim': 0}",
         lambda w: attention.gaps(with_value(scores(0, 1), 9, "centred_mean", np.nan)),
@@ -207,7 +207,7 @@ CASES: dict[str, Case] = {
         lambda w: by_class(w, corpora.classes.TokenClasses("ab", lambda tokens: tokens % 2)),
     ),
     "a number for a class": (TYPE, "class names must be a list of strings, found int", lambda w: by_class(w, {1: [3]})),
-    "truth for a token": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": [True]})),
+    "a truth value for a token": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": [True]})),
     "a mask for tokens": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": np.ones(67, bool)})),
     "a mask of torch for tokens": (TYPE, "class 'x' has True", lambda w: by_class(w, {"x": torch.ones(67).bool()})),
     "a word for a token": (
@@ -267,7 +267,11 @@ CASES: dict[str, Case] = {
         "num_hidden_layers in the config.json of",
         lambda w: cost(str(w.config(n_layer=0))),
     ),
-    "a config of less than none": (BAD, "must be at least 1, found -1", lambda w: cost(str(w.config(n_layer=-1)))),
+    "a config with fewer than no blocks": (
+        BAD,
+        "must be at least 1, found -1",
+        lambda w: cost(str(w.config(n_layer=-1))),
+    ),
     "a config without heads": (BAD, "num_attention_heads in the", lambda w: cost(str(w.config(n_head=0)))),
     "a config without width": (BAD, "hidden_size in the config.json", lambda w: cost(str(w.config(n_embd=0)))),
     "a config narrower than heads": (BAD, "head_dim in the config.json", lambda w: cost(str(w.config(n_head=17)))),
@@ -291,7 +295,7 @@ def test_bad_input(name: str, workshop: Workshop) -> None:
 
 
 def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
-    """A tokenizer to which a padding token was added, as is often done to GPT-2."""
+    """A padding token was added to the tokenizer, as is often done with GPT-2."""
     model = workshop.more_tokens()
     model.tokenizer.pad_token = "extra"
     usual, classes = workshop.model("gpt2"), {"early": range(7, 30)}
@@ -306,7 +310,7 @@ def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_numbers_of_any_kind(workshop: Workshop) -> None:
-    """numpy's whole numbers and arrays of them are whole numbers."""
+    """numpy's integers, and arrays of them, count as whole numbers."""
     model = workshop.model("gpt2")
     assert check_layers(model, np.array([1, 0])) == check_layers(model, iter([1, 0])) == [1, 0]
     assert check_dims(model, np.array([3, 5])) == check_dims(model, range(3, 6, 2)) == [3, 5]

@@ -1,6 +1,6 @@
-"""Contributions to attention scores against an explicit double loop over queries and keys, written apart from interp.
+"""Contributions to attention scores against an explicit double loop over queries and keys, independent of interp.
 
-The reference reads every sentence alone and unpadded, in float64, and builds the rotations as matrices.
+The reference reads every sentence by itself, unpadded and in float64, and builds the rotations as matrices.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def _one_thread():
 
 @pytest.fixture
 def short(texts):
-    """Texts of 3 to 20 words: each fits one row with [CLS] and [SEP]; the first has no token of class middle."""
+    """Texts of 3 to 20 words, so each fits in a row with [CLS] and [SEP]; the first has no token of class middle."""
     return ["w0 w1 w0"] + [" ".join(text.split()[: 4 + 4 * i]) for i, text in enumerate(sorted(texts, key=len)[-5:])]
 
 
@@ -52,7 +52,7 @@ def array(parameter):
 
 
 def rotation(attn, position):
-    """R as in R k for a column k: the identity on the coordinates that are not rotated, or in a model without RoPE."""
+    """R in R k for a column k: the identity on coordinates that are not rotated, and in models without RoPE."""
     cfg, matrix = attn.cfg, np.eye(attn.cfg.d_head)
     for i in range(cfg.rotary_dim // 2 if cfg.positional_embedding_type == "rotary" else 0):
         a, b = (2 * i, 2 * i + 1) if cfg.rotary_adjacent_pairs else (i, i + cfg.rotary_dim // 2)
@@ -72,7 +72,7 @@ def sees(model, layer, m, n):
 
 @torch.no_grad()
 def brute(model, tokens, layer):
-    """C [head, m, n, j] of one sentence, C less its mean over keys, its part by the norm's bias; NaN where unseen."""
+    """C [head, m, n, j] of one sentence, C minus its mean over keys, and its part by the norm's bias; NaN if unseen."""
     cache = model.run_with_cache(torch.tensor(tokens)[None])[1]
     block = model.blocks[layer]
     attn = block.attn
@@ -113,7 +113,7 @@ def brute(model, tokens, layer):
 
 
 def sentences(batches):
-    """Token ids of each row without its padding."""
+    """The token ids of each row without its padding."""
     return [row[: int(m.sum())].tolist() for batch in batches for row, m in zip(batch.tokens, batch.mask, strict=True)]
 
 
@@ -176,7 +176,7 @@ def check_against_brute_force(model, batches, layers, classes):
 @pytest.mark.parametrize("kind", KINDS)
 def test_means_equal_brute_force(kind, load_toy, short):
     model = load_toy(kind, dtype=torch.float64)
-    reader = load_toy("gpt2") if kind == "qwen2" else model  # transformers reads the toy tokenizer of a qwen2 as empty
+    reader = load_toy("gpt2") if kind == "qwen2" else model  # qwen2's toy tokenizer loses its words
     model.tokenizer = reader.tokenizer
     batches = corpora.batches(reader, short, layout="texts", batch_size=3)
     check_against_brute_force(model, batches, [0, 1], CLASSES)
@@ -184,7 +184,7 @@ def test_means_equal_brute_force(kind, load_toy, short):
 
 @pytest.mark.parametrize("adjacent", [True, False])
 def test_means_equal_brute_force_with_several_frequencies(adjacent, load_toy, short):
-    """Two pairs on four of eight coordinates tell the conventions apart; the toys rotate one pair or all."""
+    """Two pairs on four of eight coordinates distinguish the conventions; the toys rotate one pair or all pairs."""
     rotary = {"positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_adjacent_pairs": adjacent}
     size = SIZE | {"d_head": 8, "n_heads": 4, "n_key_value_heads": 2, "n_ctx": 24, "normalization_type": "LN"}
     model = HookedTransformer(HookedTransformerConfig(**size, **rotary, dtype=torch.float64))
@@ -223,7 +223,7 @@ def test_scaled_and_not_centred(weights, load_toy, short):
 @pytest.mark.parametrize("options", [{}, {"layers": [1], "scaled": True, "centred": False}])
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])  # with a bias of the norm, and without
 def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, monkeypatch):
-    """Every column is a sum over its weight, and a row a combination of labels; a large model's are float32."""
+    """Every column is a sum divided by its weight, and a row a combination of labels; a large model's are float32."""
     model = load_toy(kind)
     observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), **options)
     interp.observe(model, corpora.batches(model, short), observer, progress=False)
@@ -256,7 +256,7 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
 
 
 def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
-    """Whatever token is there; encoders have [CLS] there. Attention to it is no other class's."""
+    """This holds whatever token is there; in encoders it is [CLS]. Attention to it counts for no other class."""
     assert "first" not in corpora.token_classes(load_toy("bert")).names
     model = load_toy("gpt2", dtype=torch.float64)
     bos = model.tokenizer.bos_token_id
@@ -282,8 +282,8 @@ def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
 
 @pytest.mark.filterwarnings("ignore:no token of class")
 @pytest.mark.parametrize(("classes", "called"), [(None, "the first token"), ({"first": range(7, 37)}, "first")])
-def test_only_classes_of_interp_are_called_by_its_words(load_toy, classes, called):
-    """A user's class `first` may be anything."""
+def test_only_classes_of_interp_have_its_names_for_them(load_toy, classes, called):
+    """A class `first` of a user may be anything."""
     study = attention.study(
         load_toy("gpt2"), torch.arange(60).reshape(3, 20) + 7, key_classes=classes, ablation=False, progress=False
     )
@@ -294,8 +294,8 @@ def test_only_classes_of_interp_are_called_by_its_words(load_toy, classes, calle
     assert dict(interp.pages.page.section(study).columns) == dict(study.headings)
 
 
-def test_bos_at_the_first_position_is_no_absent_class(load_toy):
-    """A class that nothing is left for is said to be absent, but not BOS, whose place is the first."""
+def test_bos_at_the_first_position_is_not_an_absent_class(load_toy):
+    """A class with no tokens left is reported as absent, but not BOS, whose place is the first position."""
     model = load_toy("gpt2")
     tokens = torch.randint(20, 67, (6, 20), generator=torch.Generator().manual_seed(0))
     tokens[:, 0] = model.tokenizer.bos_token_id
@@ -345,7 +345,7 @@ def test_one_entry(kind, load_toy):
             attention.scores.score_contributions_at(model, tokens, *position)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "qwen2"])  # whose tokenizer knows no toy words
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "qwen2"])  # its tokenizer knows no toy words
 def test_one_text(kind, load_toy):
     model, text = load_toy(kind, dtype=torch.float64), "w1 w2 w5 w1 w9 w3 w3 w4 w8"
     words, special = model.tokenizer(text, add_special_tokens=False)["input_ids"], model.tokenizer
@@ -387,7 +387,7 @@ def test_decomposition_is_exact_and_can_fail(kind, load_toy):
 
 @torch.no_grad()
 def expected_attention(model, hf, batches, classes):
-    """attention_by_class from the attentions of transformers and the values of `model.run_with_cache`."""
+    """`attention_by_class` from the attentions of transformers and the values of `model.run_with_cache`."""
     causal = not isinstance(model, HookedEncoder)
     names = (*classes, "other")
     shape = (model.cfg.n_layers, model.cfg.n_heads, len(names))
@@ -490,7 +490,7 @@ def test_absent_class_has_no_row(load_toy, short):
         ({"normalization_type": "LNPre"}, "folded into its weights"),
     ],
 )
-def test_models_whose_scores_are_no_such_sum_are_refused(option, message):
+def test_models_whose_scores_are_not_such_a_sum_are_refused(option, message):
     model = HookedTransformer(HookedTransformerConfig(**(SIZE | {"normalization_type": "LN"} | option)))
     tokens = torch.arange(7, 17)
     with pytest.raises(ValueError, match=message):
@@ -547,7 +547,7 @@ def test_batch_size_does_not_matter(kind, average, load_toy, short):
 
 
 def table_of(means):
-    """A table of scores from {(layer, head, class): means}; the plain means are noise where key-centred ones count."""
+    """A table of scores from {(layer, head, class): means}; plain means are noise if only key-centred ones count."""
     rows = [
         (*key, dim, 100.0 * np.sin(dim), value, 0.0, 5)
         for key, values in means.items()
@@ -557,7 +557,7 @@ def table_of(means):
 
 
 def least(shares, whole):
-    """The least number of shares, largest first, that make 90 % of the whole."""
+    """The smallest number of shares, largest first, that make up 90 % of the whole."""
     made = 0.0
     for count, share in enumerate(sorted(shares, reverse=True), 1):
         made += share
@@ -569,7 +569,7 @@ def least(shares, whole):
 @pytest.mark.parametrize("column", ["centred_mean", "mean"])
 @pytest.mark.parametrize("sign", [1, -1, 0])
 def test_gaps(column, sign):
-    """Gaps of one sign, of the other, and of both."""
+    """Gaps that are all positive, all negative, and of both signs."""
     rng = np.random.default_rng(0)
     means = {}
     for layer, head in ((0, 0), (0, 1), (4, 0)):
@@ -607,7 +607,7 @@ def test_gaps_without_other_are_empty():
 
 
 def test_gaps_of_a_head_that_makes_no_difference():
-    """A pruned head (all gaps zero) has no shares, and takes nothing from the other heads."""
+    """A pruned head (all gaps zero) has no shares and does not change those of the other heads."""
     live = {(0, 0, "cls"): [3.0, 1.0], (0, 0, "other"): [0.0, 0.0]}
     dead = {(0, 1, "cls"): [1.0, 2.0], (0, 1, "other"): [1.0, 2.0]}
     table = attention.gaps(table_of(live | dead))

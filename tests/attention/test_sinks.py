@@ -1,4 +1,4 @@
-"""Attention sinks against sums over every pattern, on random models and on models where a sink is planted."""
+"""Attention sinks against sums over all patterns, on random models and on models with a planted sink."""
 
 import functools
 
@@ -32,7 +32,7 @@ def read(model, text, **options):
 
 @torch.no_grad()
 def brute(model, batches, epsilon, scale):
-    """(layer, head, first position of the range) → the means, from one saved pattern and one score at a time."""
+    """(layer, head, first position of the range) → the means, computed one saved pattern and one score at a time."""
     starts, found = np.array(position_bins(model.cfg.n_ctx)), {}
     names = {site: [hook_name(model, site, layer) for layer in range(2)] for site in ("pattern", "q", "k", "v")}
     names["scores"] = [name.replace("pattern", "attn_scores") for name in names["pattern"]]
@@ -84,14 +84,14 @@ def test_all_means_are_those_over_saved_patterns(kind, layout, load_toy, texts, 
 def test_the_gap_is_to_all_other_keys(load_toy):
     table = read(load_toy("gpt2"), corpora.batches(load_toy("gpt2"), IDS)).table
     part = table[(table["layer"] == 1) & (table["head"] == 2)]
-    n_pairs = np.array([20, 19, 18, 17, sum(range(10, 17))])  # positions 0 to 10 are seen by ten queries or more
+    n_pairs = np.array([20, 19, 18, 17, sum(range(10, 17))])  # positions 0 to 10 are seen by at least ten queries
     assert part["first_position"].tolist() == [0, 1, 2, 3, 4]
     others = np.average(part["score"].iloc[1:], weights=n_pairs[1:])
     assert part["gap"].iloc[0] == pytest.approx(part["score"].iloc[0] - others, rel=1e-5)
 
 
 def test_intervals_leave_out_groups_of_texts(load_toy):
-    """Forty rows are twenty groups of two: the mean of twenty equal groups has the interval of Student's t."""
+    """Forty rows make twenty groups of two, and the mean of twenty equal groups has the interval of Student's t."""
     from scipy import stats
 
     model = load_toy("gpt2", dtype=torch.float64)
@@ -119,7 +119,7 @@ def test_observers_merge(kind, load_toy, texts):
 
 
 def planted(*, by, heads=((1, 2),)):
-    """A toy whose heads attend uniformly but for those given, which attend to the first position, by dimension 5."""
+    """A toy whose heads attend uniformly, except the given ones, which attend to the first position by dimension 5."""
     model = toy_decoder(n_embd=32, n_head=4, n_layer=3)
     model.pos_embed.W_pos.data[:, 5] = 0.0
     model.embed.W_E.data[:, 5] = 0.0
@@ -164,8 +164,8 @@ def first_apart(tokens):
 
 @pytest.mark.quick("MLP")
 @pytest.mark.parametrize("by", ["embeddings", "MLP"])
-def test_a_planted_sink_is_found_whole(by):
-    """Which head, which position, the direction and not the norm, which dimension, and who writes it."""
+def test_a_planted_sink_is_found_in_all_its_parts(by):
+    """Its head, its position, that it comes from the direction and not the norm, its dimension, and what writes it."""
     study = planted_study(by)
     found = study.sinks[study.sinks["rate"] > 0.5]
     assert found[["layer", "head", "first_position", "last_position"]].to_numpy().tolist() == [[1, 2, 0, 0]]
@@ -185,8 +185,8 @@ def test_a_planted_sink_is_found_whole(by):
     assert set(study.writers["first_position"]) == set(study.writers["last_position"]) == {0}
 
 
-def test_uniform_attention_is_no_sink_whatever_the_length():
-    """All positions are tied: none is told from the others."""
+def test_uniform_attention_is_not_a_sink_whatever_the_length():
+    """All positions are tied, so none differs from the others."""
     model = planted(by="embeddings", heads=())
     for length in (10, 13, 24):
         ids = IDS.repeat(1, 2)[:, :length]
@@ -209,7 +209,7 @@ def test_ties_go_to_the_lower_dimension():
 class TestWriters:
     @torch.no_grad()
     def brute(self, model, batches):
-        """(dim, whether at a later position, component, layer) → its share of the heights."""
+        """(dim, whether the position is a later one, component, layer) → its share of the heights."""
         added, heights = {}, {}
         for batch in batches:
             for tokens, mask in zip(batch.tokens, batch.mask, strict=True):
@@ -233,7 +233,7 @@ class TestWriters:
         return {key: value / heights[key[:2]] for key, value in added.items()}
 
     def planted(self, model):
-        """At the first position by the embeddings, with either sign; at every w2 too."""
+        """Planted by the embeddings at the first position, with either sign, and at every w2."""
         model.pos_embed.W_pos.data[0, 5] = -5_000.0
         model.embed.W_E.data[9, 2] = 30_000.0
         model.blocks[1].mlp.b_out.data[5] = -700.0
@@ -251,8 +251,8 @@ class TestWriters:
         assert found == pytest.approx(self.brute(model, batches), abs=1e-5)
         assert (table["n_activations"] > 0).all()
 
-    def test_what_was_there_before_is_earlier(self, load_toy):
-        """90 by the embeddings is not followed; the MLP of block 0 adds 100 times as much."""
+    def test_what_the_embeddings_wrote_counts_as_earlier(self, load_toy):
+        """The 90 from the embeddings are not traced; the MLP of block 0 adds 100 times as much."""
         model = load_toy("gpt2")
         model.pos_embed.W_pos.data[:, 5] = 0.0
         model.pos_embed.W_pos.data[0, 5], model.blocks[0].mlp.b_out.data[5] = 90.0, 9_000.0
@@ -271,7 +271,7 @@ class TestWriters:
             tables.append(observer.table)
         pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
 
-    def test_components_that_do_not_add_up_are_nobodys(self, load_toy):
+    def test_components_that_do_not_add_up_have_no_writer(self, load_toy):
         model = self.planted(load_toy("gpt2"))
         observer = MassiveWriters(model)
         hooks = [(hook_name(model, "resid_post", 0), lambda resid, hook: 2 * resid)]
@@ -310,7 +310,7 @@ class TestRefusals:
         asked = {"unigram": np.ones(67, dtype=int), "key_classes": CLASSES, "sinks": True, "progress": False}
         texts = ["w1 w2 w3"] * 30
         with monkeypatch.context() as patched:
-            patched.setattr("interp.run.passes.observe", lambda *_, **__: pytest.fail("a pass was made"))
+            patched.setattr("interp.run.passes.observe", lambda *_, **__: pytest.fail("the model was run"))
             for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
                 found = f"rows of 10 tokens or more, and the longest row of this text has {longest}; give longer texts"
                 with pytest.raises(ValueError, match=found):
@@ -339,7 +339,7 @@ class TestPage:
         assert [bar.name for bar in bars] == ["dimension 5, first position"]
         assert max(zip(bars[0].y, bars[0].x, strict=True))[1] == "MLP of block 0"
 
-    def test_it_does_not_where_they_were_not(self):
+    def test_it_does_not_show_them_unless_asked_for(self):
         study = planted_study("MLP")
         empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
         without = with_tables(study, **empty)
@@ -365,7 +365,7 @@ class TestPage:
 
 class TestFindings:
     def test_a_planted_sink(self):
-        """One head of twelve may have its sink anywhere by chance; six may not."""
+        """One head of twelve may have its sink anywhere by chance, but six may not."""
         study = planted_study("embeddings")
         assert [one.verdict for one in study.findings] == ["cannot tell", "yes"]
         model = planted(by="embeddings", heads=[(layer, head) for layer in (1, 2) for head in (0, 1, 2)])
@@ -411,7 +411,7 @@ class TestFindings:
         assert found[0].verdict == "yes"
         assert found[place].verdict == verdict
 
-    def test_nothing_is_said_where_nobody_asked(self):
+    def test_there_is_no_finding_unless_asked_for(self):
         study = planted_study("embeddings")
         assert not with_tables(study, sinks=study.sinks.iloc[:0]).findings
 

@@ -1,7 +1,7 @@
-"""What interp answers on a toy of any kind, as tables: the same on a hooked model and on a bridge.
+"""interp's answers on a toy of any kind, as tables, which must be the same on a hooked model and on a bridge.
 
-`python tests/bridge/answers.py DIRECTORY KIND …` writes the toy of each kind to DIRECTORY/KIND and the answers of the
-hooked model beside it, for a process with a TransformerLens that has none.
+`python tests/bridge/answers.py DIRECTORY KIND …` writes the toy of each kind to DIRECTORY/KIND, and the answers of the
+hooked model beside it, for processes whose TransformerLens has no hooked models.
 """
 
 import sys
@@ -31,7 +31,7 @@ from interp.testing import WORDS, randomise, toy_tokenizer
 
 QUIET: dict[str, Any] = {"progress": False}
 WITHOUT_WORDS = ("qwen2",)
-"""Kinds whose own tokenizer transformers makes of any tokenizer.json, so that the toy's words are lost."""
+"""Kinds for which transformers makes its own tokenizer from any tokenizer.json, so that the toy's words are lost."""
 
 _draw = np.random.default_rng(0)
 ROWS = [_draw.integers(7, 67, size=size).tolist() for size in _draw.integers(5, 23, size=16)]
@@ -57,7 +57,7 @@ def word_frequency(model: Any) -> list[pd.DataFrame]:
 
 
 def attention_study(model: Any) -> list[pd.DataFrame]:
-    """But for what is a quotient or a maximum of its numbers, which near ties may turn round."""
+    """The tables without quotients and maxima of their numbers, which near ties may change."""
     found = attention_of(model, _plain(model), unigram=_counts(), key_classes=CLASSES, k=1.5, **QUIET)
     tables = every_table(found).items()
     return [table.drop(columns="head", errors="ignore") for name, table in tables if name != "gaps"]
@@ -106,7 +106,7 @@ def generated(model: Any) -> list[pd.DataFrame]:
 
 @torch.no_grad()
 def recipes(model: Any) -> list[pd.DataFrame]:
-    """Log-probabilities under every recipe."""
+    """The log-probabilities under every recipe."""
     batch = Batch.of(ROWS[:3])
     edits = [hooks.ablate_dims(model, 1, [3, 5], where=where) for where in ("keys", "queries", "residual")]
     edits += [hooks.scale_bias(model, bias, 0.3) for bias in prediction_head(model).biases]
@@ -123,7 +123,7 @@ _ALL = word_frequency, attention_study, attention_weighted, token_probability, s
 ANSWERS: dict[str, Callable[[Any], list[pd.DataFrame]]] = {one.__name__: one for one in _ALL}
 OF_WORDS = ("sentences", "states")
 OF_MEDIANS = ("error_low", "error_high")
-"""Ends of intervals of a median of small numbers, in which rounding counts for more."""
+"""Bounds of intervals for a median of small numbers, where rounding matters more."""
 
 
 def answers_of(kind: str) -> list[str]:
@@ -136,7 +136,7 @@ def answer(name: str, model: Any) -> list[pd.DataFrame]:
 
 
 def saved(folder: Path, kind: str) -> dict[str, list[pd.DataFrame]]:
-    """The answers that `main` has written."""
+    """The answers that `main` wrote."""
 
     def numbered(name: str) -> list[Path]:
         paths = (folder / kind / "answers").glob(f"{name}-*.parquet")
@@ -146,7 +146,7 @@ def saved(folder: Path, kind: str) -> dict[str, list[pd.DataFrame]]:
 
 
 def assert_same(found: Sequence[pd.DataFrame], expected: Sequence[pd.DataFrame], rtol: float) -> None:
-    """Equal tables, numbers to a share of the largest in their column."""
+    """Check that tables are equal, with numbers compared relative to the largest in their column."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert list(one.columns) == list(other.columns)
@@ -165,7 +165,7 @@ def _counts() -> np.ndarray:
 
 
 def _read(model: Any) -> Any:
-    """Rows of which an encoder predicts masked tokens."""
+    """Rows in which an encoder predicts masked tokens."""
     ids = torch.from_numpy(np.random.default_rng(1).integers(7, 67, size=(20, 16)))
     return batches(model, ids, mask_rate=0.3) if is_encoder(model) else batches(model, ids)
 

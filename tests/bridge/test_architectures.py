@@ -1,4 +1,4 @@
-"""The table of docs/models.md: no answer is wrong, and none is refused that it shows as answered."""
+"""The table of docs/models.md: no answer is wrong, and every question shown as answered is answered."""
 
 import re
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""What a `TransformerBridge` shows, what is refused, and that a user's own is as good as a loaded one."""
+"""What a `TransformerBridge` shows, what is refused, and that a user's own bridge works like a loaded one."""
 
 import contextlib
 import gc
@@ -38,7 +38,7 @@ def load_bridge(hf_directory):
 
 
 def booted(kind, **how):
-    """As somebody boots a bridge by hand."""
+    """A bridge booted by hand, as a user would do it."""
     torch.manual_seed(0)
     hf = HF_MODELS[kind]().eval()
     randomise(hf)
@@ -58,7 +58,7 @@ def booted(kind, **how):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_sites_show_what_they_say_or_are_refused(kind, load_bridge):
-    """Scores whose softmax is the pattern, queries that are the rotated ones; every site fires."""
+    """The softmax of the scores is the pattern, the queries are the rotated ones, and every site fires."""
     model = load_bridge(kind)
     seen, refused = {}, {}
     for site in ("attn_scores", "rotated_q"):
@@ -110,7 +110,7 @@ def test_compatibility_mode(kind):
 
 
 def test_what_a_view_says_must_make_the_models_numbers(load_bridge):
-    """A scale of the logits that the model does not have, and one of the scores: refused, by what differs."""
+    """A view of the head or of attention that does not reproduce the model's numbers is refused by name."""
     model = load_bridge("llama")
     fresh = booted("llama")
     fresh.original_model.config.logit_scale = 2.0
@@ -144,7 +144,7 @@ def test_a_training_bridge_stays_one():
 
 
 def test_neurons_behind_a_norm_are_refused(tmp_path):
-    """Gemma's MLP has a norm after it, so that a neuron adds more than its row of W_out."""
+    """In Gemma, a norm follows the MLP, so a neuron does not simply add its row of W_out."""
     config = transformers.Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=4, final_logit_softcapping=None)
     hf = transformers.Gemma2ForCausalLM(config)
     randomise(hf)
@@ -218,7 +218,7 @@ def test_another_vocabulary_is_refused(load_bridge):
 
 
 def test_untrained(load_bridge):
-    """Norms 1, biases 0, matrices of SD .02, and hooks of nobody."""
+    """Norms are 1, biases 0, matrices have SD .02, and there are no hooks."""
     model = load_bridge("llama")
     fresh = interp.models.untrained(model)
     assert bool((fresh.ln_final.weight == 1).all())
@@ -237,14 +237,14 @@ def test_half_precision(load_bridge):
     np.testing.assert_allclose(half["sum"], whole["sum"], atol=0.05)
 
 
-def test_an_encoder_is_one(load_bridge):
+def test_encoders_are_recognised(load_bridge):
     assert is_encoder(load_bridge("bert"))
     assert not is_encoder(load_bridge("opt"))
 
 
 @pytest.mark.parametrize("config", [None, transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=4)])
 def test_toys_and_their_checks(config):
-    """What `interp.testing` checks of recipes and observers holds of bridges."""
+    """Recipes and observers pass the checks of `interp.testing` on bridges."""
     model = interp.testing.toy_bridge(config)
 
     def pruned(copy):
@@ -257,7 +257,7 @@ def test_toys_and_their_checks(config):
     interp.testing.assert_observer_merges(lambda one: AttentionByClass(one, classes), model, texts)
 
 
-def test_a_copy_lives_without_its_original(load_bridge):
+def test_a_copy_works_without_its_original(load_bridge):
     model = load_bridge("gpt2")
     before = model(IDS).detach()
     copied, fresh = view(model).copied(), interp.models.untrained(model)
@@ -267,8 +267,8 @@ def test_a_copy_lives_without_its_original(load_bridge):
     assert torch.isfinite(fresh(IDS)).all()
 
 
-def test_positions_that_are_treated_otherwise_later_on():
-    """Chunks of 20 positions, and queries that are rescaled after 18: refused, though 16 positions show nothing."""
+def test_later_positions_that_are_treated_differently():
+    """Chunks of 20 positions, and queries rescaled after 18, are refused, although 16 positions do not show them."""
     rope = {
         "rope_type": "default",
         "rope_theta": 1e4,
@@ -325,7 +325,7 @@ def test_a_gate_bias_counts():
 
 
 def test_a_training_bridge_is_not_read():
-    """Dropout would draw other numbers each time; recipes are made all the same."""
+    """Dropout would draw other numbers each time, so nothing is read; recipes can still be made."""
     model = booted("gpt2")
     model.original_model.transformer.h[0].eval()
     model.train()

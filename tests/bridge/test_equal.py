@@ -1,4 +1,4 @@
-"""A bridge answers what a hooked model answers.
+"""A bridge gives the same answers as a hooked model.
 
 Where TransformerLens has no hooked models (4 and later), `INTERP_HOOKED_PYTHON` names a Python that has them.
 """
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     pytest.param(kind, marks=[] if kind in EVERY_TIME else [pytest.mark.slow]) for kind in HF_MODELS
 ])  # fmt: skip
 def both(request, folder):
-    """The kind, the answers of the hooked model, and a bridge of the same weights."""
+    """The kind, the answers of the hooked model, and a bridge with the same weights."""
     kind = request.param
     if HAS_HOOKED:
         main(folder, [kind])

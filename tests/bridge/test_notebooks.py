@@ -1,4 +1,4 @@
-"""The notebooks' code on bridges, on little text and without drawing."""
+"""The notebooks' code on bridges, with little text and without drawing."""
 
 import json
 from importlib.metadata import version
@@ -10,7 +10,7 @@ from toys import ROOT
 
 from interp import plots
 
-LIMITS = {"frequency": 80}  # texts; it takes 40 prompts of them
+LIMITS = {"frequency": 80}  # number of texts; 40 prompts are taken from them
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "tour.ja"]
 
 

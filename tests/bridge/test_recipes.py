@@ -20,7 +20,7 @@ def model(request, hf_directory):
 
 
 def ln_bias(model):
-    """The parameter of b_LN, by either's name."""
+    """The parameter of b_LN, under its name in either model."""
     return model.ln_final.b if type(model).__name__ == "HookedTransformer" else model.ln_final.bias
 
 
@@ -68,7 +68,7 @@ def test_nested(model):
 
 
 def test_in_a_subclass(model):
-    """As in SAELens, whose HookedSAETransformer is one of HookedTransformer."""
+    """As in SAELens, whose HookedSAETransformer is a subclass of HookedTransformer."""
     expected = edited(model, 0.5)(TOKENS)
     model.__class__ = type("Their" + type(model).__name__, (type(model),), {})
     with model.hooks(fwd_hooks=hooks.scale_bias(model, "ln", 0.5)):
@@ -76,7 +76,7 @@ def test_in_a_subclass(model):
 
 
 def test_in_a_training_loop(model):
-    """The recipe is relative to the bias that it was made for; the weights before it learn."""
+    """The recipe is relative to the bias it was made for, while the weights before it are trained."""
     model.train()
     recipe = hooks.scale_bias(model, "ln", 0.0)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -100,7 +100,7 @@ def test_inference_mode(model):
 
 @torch.no_grad()
 def test_under_peft(model):
-    """Adapters on the queries of what a bridge wraps, or on the MLPs' parameters of a HookedTransformer."""
+    """Adapters on the queries of the model that a bridge wraps, or on a HookedTransformer's MLP parameters."""
     peft = pytest.importorskip("peft")
     plain = model(TOKENS)
     if type(model).__name__ == "HookedTransformer":

@@ -1,4 +1,4 @@
-"""BART and T5: token probability of teacher-forced targets, and text, against plain transformers."""
+"""BART and T5: token probability of teacher-forced targets, and generated text, against plain transformers."""
 
 from importlib.metadata import version
 
@@ -50,7 +50,7 @@ def rows(model, texts):
 
 @torch.no_grad()
 def predictions(hf, model):
-    """Log-probabilities of every target token, one pair at a time."""
+    """The log-probabilities of every target token, computed one pair at a time."""
     found = []
     for source, target in zip(rows(model, SOURCES), rows(model, TARGETS), strict=True):
         decoder = torch.tensor([[hf.config.decoder_start_token_id, *target[:-1]]])
@@ -76,7 +76,7 @@ def test_token_probability(both):
 
 
 def test_the_head(both):
-    """BART's bias on the logits is the one that its config calls final_logits_bias."""
+    """BART's bias on the logits is the one that transformers calls final_logits_bias."""
     model, hf = both
     head = prediction_head(model)
     if hf.config.model_type == "t5":
@@ -94,7 +94,7 @@ def test_the_head(both):
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam"])
 def test_text(both, decoder):
-    """Two dimensions of the unembedding's input away; sources of different lengths side by side."""
+    """Two dimensions of the unembedding's input are removed, and sources have different lengths."""
     model, hf = both
     sources = rows(model, ["w1 w2 w3", "w4 w5 w6 w7 w8"])
     recipe = hooks.prune_output_dims(model, [0, 1])

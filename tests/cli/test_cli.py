@@ -67,13 +67,13 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
     assert main(["unigrams", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]) == 0
     n = sum(len(text.split()) for text in texts)
     arguments = ["--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]
-    assert main(["unigrams", *arguments]) == 2, "no file is written over"
+    assert main(["unigrams", *arguments]) == 2, "no file is overwritten"
     assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
 
 
 @pytest.mark.slow
 def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
-    """Texts and files of counts, in one file, as if all of the text had been counted at once."""
+    """Texts and files of counts are added up in one file, as if all the text had been counted at once."""
     gpt2 = ["--model", str(hf_directory("gpt2"))]
     more, files = tmp_path / "more.txt", [str(tmp_path / f"{name}.safetensors") for name in "abcd"]
     more.write_text("w1 w2 w3\nw4 w4\n")
@@ -90,7 +90,7 @@ def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
     assert part.n_tokens == 5
     assert three.counts.tolist() == (once.counts + 2 * part.counts).tolist()
     assert main(["unigrams", *gpt2, "--add", str(more), "--add", files[2], "--out", files[2], "--overwrite"]) == 0
-    assert unigrams.load(files[2]).n_tokens == 10, "into the file that was there"
+    assert unigrams.load(files[2]).n_tokens == 10, "added to the existing file"
     capsys.readouterr()
 
     Unigrams(once.counts, "cased", "another").save(tmp_path / "cased.safetensors")
@@ -156,7 +156,7 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         assert len(lines) == 1, (change, captured.err)
         assert lines[0].startswith("interp: error: ")
         assert message in lines[0], (message, lines[0])
-    assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir()), "nothing half-written"
+    assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir()), "something half-written was left"
 
 
 @pytest.mark.parametrize("arguments", [["frequency"], ["no-such-command"], ["frequency", "--model", "gpt2"]])
@@ -211,7 +211,7 @@ def test_import_is_light():
 
 @pytest.mark.slow
 def test_transformer_lens_is_imported_with_a_model():
-    """It takes seconds; pages, listings and the functions of an analysis do without."""
+    """Importing it takes seconds; pages, listings and the functions of an analysis do not need it."""
     code = (
         "import sys, interp; from interp.cli import main\n"
         "for name in ('frequency', 'attention', 'encoding', 'probing', 'generation', 'pages', 'hooks', 'plots'):\n"
@@ -317,7 +317,7 @@ def test_attention_paper(shared, tmp_path, capsys):
     assert of_sample < 3_000
 
 
-def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
+def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
     shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
     config = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256} | shape
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -445,7 +445,7 @@ def test_mauve_is_asked_for_before_torch_is_imported(tmp_path):
 
 
 def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
-    """Bundled models and corpora, and those in a hub cache."""
+    """Both bundled models and corpora and those in a hub cache are."""
     hub = tmp_path / "hub"
     for kind, name in (("models", "models--openai--gpt9"), ("datasets", "datasets--nyu-mll--blimp")):
         (hub / name / "snapshots/0").mkdir(parents=True)
@@ -480,7 +480,7 @@ def _parameters(name):
 
 
 @pytest.mark.slow
-def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
+def test_json_contains_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
     assert main([*arguments, "--json", "--out", str(out)]) == 0
@@ -495,7 +495,7 @@ def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
 
 @pytest.mark.e2e
 def test_an_output_that_is_closed(hf_directory, corpus, counts, tmp_path):
-    """The result is written all the same, and is whole."""
+    """The result is still written completely."""
     command = [sys.executable, "-m", "interp", "frequency", "--model", str(hf_directory("gpt2"))]
     command += ["--corpus", str(corpus), "--unigram", str(counts), "--out", str(tmp_path / "out")]
     run = subprocess.run(f"{shlex.join(command)} >&-", shell=True, capture_output=True, text=True, check=False)
@@ -516,7 +516,7 @@ def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
 
 
 def test_a_run_that_cannot_be_written_to(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):
-    """A read-only file system, where root may not write either."""
+    """On a read-only file system, even root may not write."""
     command = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
     out = tmp_path / "out"
     assert main([*command, "--out", str(out)]) == 0

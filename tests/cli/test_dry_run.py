@@ -1,4 +1,4 @@
-"""`--dry-run`: what a command would take, from config.json and headers, and whether it fits."""
+"""`--dry-run`: the memory and time a command would take, from config.json and headers, and whether it fits."""
 
 import json
 import re
@@ -22,13 +22,13 @@ LLAMA_70B = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 1282
 
 @pytest.fixture
 def large(tmp_path):
-    """The config of a model of 70B parameters, and no weights."""
+    """The config of a 70B-parameter model, without weights."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B | SIZES | {"tie_word_embeddings": False}))
     return tmp_path
 
 
 def told(capsys, *arguments):
-    """The numbers that a dry run gives."""
+    """The numbers that a dry run prints."""
     assert main([*arguments, "--dry-run", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -51,7 +51,7 @@ def test_a_report_shares_passes(capsys):
     alone = [told(capsys, name, "--model", "tiny-gpt2")["passes"] for name in ("frequency", "attention", "encoding")]
     assert alone == [1, 2, 6]
     assert gpt2["passes"] == 6 + 2 + 3, "those of the text, of generated text and of sentences"
-    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text masked and as it is"
+    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text both masked and unmasked"
     assert main(["report", "--model", "tiny-gpt2", "--dry-run"]) == 0
     assert "pass 1: word frequency + attention + attention scores + token probability" in capsys.readouterr().out
 
@@ -77,7 +77,7 @@ def test_what_does_not_fit(large, capsys, monkeypatch):
         " of 64.0 GiB available, weights 262.8 GiB; --backend bridge --dtype auto leaves the weights in their files"
         in text
     )
-    assert "70,553,706,496 numbers in float32" in text, "by the config, where there are no weights"
+    assert "70,553,706,496 numbers in float32" in text, "from the config if there are no weights"
     found = told(capsys, "attention", "--model", str(large))
     assert (found["fits"], found["advice"]) == (False, None)
 
@@ -118,7 +118,7 @@ def test_what_the_run_would_refuse_is_refused(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_weights_that_nobody_reads_do_not_count(tmp_path, hf_directory, capsys):
+def test_weights_that_are_not_read_do_not_count(tmp_path, hf_directory, capsys):
     copied = shutil.copytree(hf_directory("llama"), tmp_path / "model")
     before = told(capsys, "attention", "--model", str(copied))["parameters"]
     tensors = {f"other.{name}": one for name, one in load_file(copied / "model.safetensors").items()}
@@ -167,7 +167,7 @@ def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
 def test_both_stacks_of_an_encoder_decoder_count(kind, tmp_path):
-    """By the config alone; the decoder has other blocks than the encoder, and more of them."""
+    """They are counted from the config alone; the decoder has different blocks from the encoder, and more of them."""
     sizes = {
         "t5": {"num_layers": 5, "num_decoder_layers": 7, "d_kv": 4, "num_heads": 2, "d_ff": 24},
         "bart": {"encoder_layers": 5, "decoder_layers": 7, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
@@ -188,7 +188,7 @@ def test_both_stacks_of_an_encoder_decoder_count(kind, tmp_path):
 
 @pytest.fixture
 def cached_gpt2(tmp_path, monkeypatch):
-    """A hub's cache in which a branch of gpt2 has three layers, and main has two."""
+    """A hub cache in which a branch of gpt2 has three layers, while main has two."""
     folder = tmp_path / "hub" / "models--gpt2"
     (folder / "refs").mkdir(parents=True)
     for revision, layers in {"main": 2, "wider": 3}.items():

@@ -1,4 +1,4 @@
-"""A home full of the user's own files: whatever command, flag and path, every one of them is there afterwards."""
+"""In a home full of the user's own files, every file survives, whatever the command, flag and path."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ COMMANDS = {
 
 @pytest.fixture
 def home(tmp_path):
-    """The user's: folders with the names of interp's, pages, notes, hidden folders and links."""
+    """The user's files: folders with the names of interp's, pages, notes, hidden folders and links."""
     home = tmp_path / "home"
     home.mkdir()
     for name in (*OURS, *(f".{name}" for name in OURS), "tiny-bert", "tiny-gpt2"):
@@ -58,7 +58,7 @@ def home(tmp_path):
 
 
 def content(folder):
-    """Every path below, with what it is or holds."""
+    """Every path below a folder, with what it is or contains."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink()
         else path.read_bytes() if path.is_file() else None
@@ -85,7 +85,7 @@ def test_nothing_of_the_users_is_touched(name, home, tmp_path, monkeypatch, caps
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of interp's own."""
+    """A run made by interp."""
     out = tmp_path_factory.mktemp("run") / "out"
     assert main([*COMMANDS["frequency"], "--out", str(out)]) == 0
     return out
@@ -97,7 +97,7 @@ def copied(run, folder):
 
 
 def test_what_lies_in_a_result_is_not_lost(run, tmp_path, capsys):
-    """The user's notes inside interp's folders, with every flag."""
+    """Notes of the user inside interp's folders survive every flag."""
     for number, (where, what) in enumerate(
         {"frequency": "thesis.tex", "frequency/figures": "mine.json", "frequency/figures ": "mine.svg"}.items()
     ):
@@ -123,7 +123,7 @@ def test_interps_own_is_replaced(run, tmp_path):
 
 
 def test_page_and_compare(run, home, tmp_path, capsys):
-    """`page` on a run beside a page of the user's; `compare` into a home."""
+    """`page` runs next to a page of the user's, and `compare` writes into a home."""
     out = copied(run, tmp_path / "out")
     (out / "index.html").write_text("mine")
     other = copied(run, tmp_path / "other")
@@ -141,7 +141,7 @@ def test_page_and_compare(run, home, tmp_path, capsys):
 
 
 def test_a_report_removes_only_results(run, home, tmp_path, capsys):
-    """BERT writes no generation: an earlier one of interp's goes with --overwrite, the user's stays."""
+    """BERT writes no generation: --overwrite removes an earlier one by interp, but leaves the user's."""
     out = tmp_path / "out"
     (out / "generation").mkdir(parents=True)
     (out / "generation" / "poem.txt").write_text("mine")
@@ -151,7 +151,7 @@ def test_a_report_removes_only_results(run, home, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_counts_replace_counts_alone(home, tmp_path, capsys):
+def test_counts_only_replace_counts(home, tmp_path, capsys):
     import numpy as np
 
     command = ["unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5", "--overwrite", "--out"]
@@ -172,7 +172,7 @@ def test_counts_replace_counts_alone(home, tmp_path, capsys):
 
 @pytest.mark.filterwarnings("ignore:left out")
 def test_from_python(home, tmp_path, load_toy, texts):
-    """`Result.save(overwrite=True)`, kept tables, states and the page, all in folders of the user's."""
+    """`Result.save(overwrite=True)`, kept tables, states and the page, all in the user's folders."""
     import numpy as np
 
     model = load_toy("gpt2")
@@ -195,8 +195,8 @@ def test_from_python(home, tmp_path, load_toy, texts):
     assert (home / "states" / "states-00000.safetensors").read_text() == "mine"
 
 
-def test_what_a_living_process_writes_is_left_alone(tmp_path):
-    """A lock tells, so that it does not matter which numbers processes have, or on which machine."""
+def test_what_a_running_process_writes_is_left_alone(tmp_path):
+    """A lock shows that it runs, so process ids do not matter, nor the machine it runs on."""
     path = tmp_path / "a"
     writing = (
         "import sys, time; from pathlib import Path; from interp import disk\n"
@@ -227,7 +227,7 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_what_stands_in_for_a_result_stays(kind, tmp_path):
-    """A link to a folder elsewhere, or a file, where the folder of a result should be."""
+    """There is a link to another folder, or a file, where a result's folder should be."""
     elsewhere, target = tmp_path / "elsewhere", tmp_path / "frequency"
     elsewhere.mkdir()
     (elsewhere / "kept.txt").write_text("kept")

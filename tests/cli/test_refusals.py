@@ -1,4 +1,4 @@
-"""Bad input at the command line: exit code 2, one line, nothing written."""
+"""Bad input on the command line gives exit code 2 and one line, and nothing is written."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ PAIR = "sentence_good,sentence_bad\nw1 w2,w1 w3\n"
 
 
 def full(command: str, **changes: object) -> Callable[[Workshop], list[str]]:
-    """A command that would run, but for the changes; a function of the workshop is called."""
+    """A command that would run without the changes; functions of the workshop are called."""
 
     def arguments(w: Workshop) -> list[str]:
         good: dict[str, object] = {"model": w.directory("gpt2"), "corpus": w.corpus(), "out": w.root / "out"}
@@ -28,8 +28,8 @@ def merge(command: str) -> Callable[[Workshop], list[str]]:
 CASES: dict[str, Command] = {
     "no command": ("No such command '<b>'", lambda w: ["<b>"]),
     "no options": ("Missing option", lambda w: ["frequency"]),
-    "a model that climbs": ("'../../x' does not exist", full("frequency", model="../../x")),
-    "a model of HTML": ("is no local directory", full("frequency", model="<b>x</b>")),
+    "a model path that climbs": ("'../../x' does not exist", full("frequency", model="../../x")),
+    "HTML for a model": ("is no local directory", full("frequency", model="<b>x</b>")),
     "a model with a newline": ("is no local directory", full("encoding", model="a\nb")),
     "pickled weights": ("only pickled weights", full("attention", model=lambda w: w.pickled())),
     "code of its own": ("is a 'evil' model", full("frequency", model=lambda w: w.remote_code("evil"))),
@@ -41,7 +41,7 @@ CASES: dict[str, Command] = {
     "out is a file": ("cannot be written to: Not a directory", full("frequency", out=lambda w: w.corpus())),
     "out is in a file": ("cannot be written to", full("attention", out=lambda w: w.corpus() / "x")),
     "out is a device": ("cannot be written to", full("frequency", out="/dev/null")),
-    "out climbs to where nobody writes": ("cannot be written to", full("frequency", out="../" * 30 + "proc/x")),
+    "out climbs to where writing is impossible": ("cannot be written to", full("frequency", out="../" * 30 + "proc/x")),
     "out has NUL": ("null byte", full("frequency", out="a\0b")),
     "out is too long": ("File name too long", full("frequency", out="x" * 5_000)),
     "out is a broken link": ("cannot be written to", full("frequency", out=lambda w: w.broken_link())),
@@ -54,16 +54,16 @@ CASES: dict[str, Command] = {
     ),
     "no scales": ("is not a list of numbers", full("frequency", scales="")),
     "scales of NaN": ("not finite", full("generation", scales="nan")),
-    "scales past all bounds": ("not finite", full("frequency", scales="1e400")),
-    "scales without end": ("is not a list of numbers", full("frequency", scales="::")),
+    "infinite scales": ("not finite", full("frequency", scales="1e400")),
+    "scales without numbers": ("is not a list of numbers", full("frequency", scales="::")),
     "no decoders": ("unknown ''", full("generation", decoders="")),
-    "a decoder of HTML": ("unknown '<b>'", full("generation", decoders="<b>")),
+    "HTML for a decoder": ("unknown '<b>'", full("generation", decoders="<b>")),
     "prompts past the context": ("exceed this model's context", full("generation", prompt_tokens=10**9)),
     "an encoder that writes": (
         "does not continue text",
         full("generation", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
     ),
-    "layers of no digit": ("is not a list of whole numbers", full("attention", layers="²")),
+    "layers that are not digits": ("is not a list of whole numbers", full("attention", layers="²")),
     "a layer past the last": ("0 … 1, found [9]", full("attention", layers=9)),
     "a part of no run": ("expected I/N", full("frequency", shard="4/2")),
     "counts of nothing": ("unigram counts", full("encoding", unigram=lambda w: w.root / "gone.safetensors")),
@@ -76,7 +76,7 @@ CASES: dict[str, Command] = {
         full("probing", good="right"),
     ),
     "columns of bundled pairs": ("the columns of 'bundled' are known", full("report", pairs="bundled", task="rule")),
-    "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
+    "counts with another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",
         full("unigrams", out=lambda w: w.file("u.safetensors/x").parent),
@@ -86,7 +86,7 @@ CASES: dict[str, Command] = {
         full("frequency", out=lambda w: w.file("run/index.html/x").parents[1]),
     ),
     "counts of a text that is not there": ("gone.txt' does not exist", full("attention", unigram="gone.txt")),
-    "a model at nobody's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
+    "a model in an unknown user's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
     "no blocks to count": (
         "n_layer",
         lambda w: ["attention", "--model", str(w.config(n_layer=0)), "--dry-run"],
@@ -104,7 +104,7 @@ CASES: dict[str, Command] = {
         "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         full("frequency", context=25),
     ),
-    "a dry run of such a row": (
+    "a dry run of a row longer than the model reads": (
         "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         lambda w: ["report", "--model", str(w.directory("gpt2")), "--context", "25", "--dry-run"],
     ),
@@ -116,14 +116,14 @@ CASES: dict[str, Command] = {
         "dtype must be a floating-point type",
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
     ),
-    "a report to nowhere": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
-    "counts to nowhere": (
+    "a report without --out": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
+    "counts without --out": (
         "--out is missing",
         lambda w: ["unigrams", "--model", str(w.directory("gpt2")), "--corpus", str(w.corpus())],
     ),
     "a merge of nothing": ("found no parts of a run", lambda w: ["merge", str(w.root)]),
-    "a merge of damage": ("command.json is damaged", merge("{")),
-    "a merge of numbers": ("does not name a command", merge("[1, 2]")),
+    "a merge with a damaged command": ("command.json is damaged", merge("{")),
+    "a merge with numbers for a command": ("does not name a command", merge("[1, 2]")),
     "a merge of another command": ("holds the command 'report'", merge('{"command": "report", "options": {}}')),
     "a merge of a merge": ("holds the command 'merge'", merge('{"command": "merge", "options": {}}')),
 }

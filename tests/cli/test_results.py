@@ -1,4 +1,4 @@
-"""What commands print of what was found, `interp show`, and options in a file."""
+"""What commands print about their results, `interp show`, and options in a file."""
 
 import io
 import json
@@ -71,7 +71,7 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert title == "# frequency/kl: random-gpt2 on corpus.txt"
         assert [row.split("\t")[1] for row in rows] == ["scale", "0.0000", "0.5000", "1.0000"]
     assert main(["show", str(run.out), "types"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "all of it, for other programs"
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "the whole table, for other programs"
 
 
 def test_show_lists_the_tables_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_show_on_a_terminal(run: Any, capsys: pytest.CaptureFixture[str], monkey
 def test_a_table_wider_than_the_terminal(
     run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several parts, each with what its rows are called; no name or number is cut."""
+    """It is printed in several parts, each with the labels of its rows; no name or number is cut."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["show", str(run.out), "kl"]) == 0
@@ -199,7 +199,7 @@ def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(BiasEffect.load(tmp_path / "again").kl, run.found.kl)
     assert (tmp_path / "again/frequency/options.yaml").read_text() == kept.read_text()
     assert main(["frequency", f"--config={kept}", "--scales", "0,1", "--out", str(tmp_path / "other")]) == 0
-    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag beside it wins"
+    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag overrides the file"
     assert main(["frequency", "--config", str(kept), "--overwrite", "--out", str(tmp_path / "other")]) == 0
 
 
@@ -218,7 +218,7 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert expanded(["frequency", "--limit", "3"], app) == ["frequency", "--limit", "3"]
     other = ["page", "--config", str(file), "run"]
-    assert expanded(other, app) == other, "which typer refuses: it has no such option"
+    assert expanded(other, app) == other, "typer refuses it as an unknown option"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
         (None, "does not exist; expected a YAML file of options"),
     ],
 )
-def test_files_that_are_no_options(
+def test_files_that_are_not_options(
     text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "my.yaml"
@@ -249,8 +249,8 @@ def test_files_that_are_no_options(
 # A report
 
 
-def test_a_report_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two models, of which the second has three times the parameters; a step of the first takes a minute."""
+def test_a_report_says_how_far_it_has_got(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two models, the second has three times as many parameters; a step of the first takes a minute."""
     now = [0.0]
     monkeypatch.setattr("interp.cli.analysis.time.monotonic", lambda: now[0])
     sizes = {"org/one": 100, "two": 300}

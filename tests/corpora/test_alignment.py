@@ -1,4 +1,4 @@
-"""Where tokens stand in a text, and the scores of words that follow from it, in twelve families of tokenizers."""
+"""The positions of tokens in a text, and the word scores that follow from them, in twelve families of tokenizers."""
 
 import unicodedata
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from interp.models.spelling import Spelling
 
 SHORT = [text for text in JAPANESE if len(text) <= 24]
 WRITTEN = "ﾊﾝｶｸ ｶﾞ㎝ABC　か\u3099ある。"
-"""Half-width letters, a unit in one character, a letter with its mark apart: MeCab reads ハンカク ガcmABC がある。"""
+"""Half-width letters, a unit in one character, a letter followed by its mark: MeCab reads ハンカク ガcmABC がある。"""
 
 
 @pytest.fixture(params=FAMILIES)
@@ -38,13 +38,13 @@ def model_of(name: str) -> Any:
 
 
 def plain(name: str, text: str) -> str:
-    """Without the spaces around it; as an uncased vocabulary has it, without case and marks over letters too."""
+    """The text without surrounding spaces and, for an uncased vocabulary, without case and accents."""
     if name != "wordpiece uncased":
         return text.strip()
     return "".join(one for one in unicodedata.normalize("NFD", text.strip().lower()) if not unicodedata.combining(one))
 
 
-def test_tokens_say_what_stands_there(name: str) -> None:
+def test_tokens_have_the_text_at_their_place(name: str) -> None:
     tokenizer = family(name)
     texts = [*SHORT, *ENGLISH]
     for text, one, ids in zip(texts, aligned(tokenizer, texts), encode(tokenizer, texts), strict=True):
@@ -97,7 +97,7 @@ def test_the_words_of_byt5() -> None:
 
 @torch.no_grad()
 def masked_in_turn(model: Any, words: list[list[int]]) -> float:
-    """The pseudo-log-likelihood of a sentence whose words are these ids: the rest of a word is masked too."""
+    """The pseudo-log-likelihood of a sentence with these word ids, with the rest of each word masked too."""
     tokenizer, ids = model.tokenizer, [i for word in words for i in word]
     total, at = 0.0, 1
     for word in words:
@@ -111,7 +111,7 @@ def masked_in_turn(model: Any, words: list[list[int]]) -> float:
 
 
 @pytest.mark.parametrize("name", MECAB)
-def test_the_rest_of_a_word_of_mecabs_is_masked(name: str) -> None:
+def test_the_rest_of_a_mecab_word_is_masked(name: str) -> None:
     if reason := why_not(name):
         pytest.skip(reason)
     model, tokenizer, texts = model_of(name), family(name), SHORT[:4]
@@ -130,7 +130,7 @@ def test_the_rest_of_a_word_of_mecabs_is_masked(name: str) -> None:
 
 @torch.no_grad()
 def test_words_of_bytes_end_at_a_space() -> None:
-    """Each word of ByT5 has the space before it, and after it a space must be possible."""
+    """Each word of ByT5 includes the space before it, and a space must be possible after it."""
     model, text = model_of("byt5"), "The cat 猫 sat."
     ids = encode(model.tokenizer, [text])[0]
     [space] = encode(model.tokenizer, [" "])[0]

@@ -1,4 +1,4 @@
-"""Token classes by what tokens say, and how tokens are shown, in twelve families of tokenizers."""
+"""Token classes by the text of tokens, and how tokens are shown, in twelve families of tokenizers."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ from interp.models.spelling import Spelling
 
 BYTE_LEVEL = ("gpt2", "llama3", "qwen")
 ALL = {name: name for name in UNICODE_CLASSES}
-FALLBACK = "、。は龘"  # the last is in no vocabulary
+FALLBACK = "、。は龘"  # the last character is in no vocabulary
 
 
 @pytest.fixture(params=FAMILIES)
@@ -40,7 +40,7 @@ def model_of(name):
 
 
 def spelled(name, text):
-    """How the vocabulary of a family spells a text; each way is a token."""
+    """The ways in which the vocabulary of a family spells a text; each is a single token."""
     if name in BYTE_LEVEL:
         parts = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         return ["".join(part for part, _ in parts.pre_tokenize_str(one)) for one in (text, f" {text}")]
@@ -50,7 +50,7 @@ def spelled(name, text):
 
 
 def listed(name):
-    """The tokens of a family that say what the table says: [(token ids in a row, text)]."""
+    """The tokens of a family whose text is in the table: [(token ids in a row, text)]."""
     if name == "byt5":
         return [(encode(family(name), [text])[0], text) for text in by_hand.rows() if len(text) == 1]
     vocabulary = family(name).get_vocab()
@@ -59,7 +59,7 @@ def listed(name):
 
 
 def found(classes, rows):
-    """The classes of the tokens of each row, behind a token of no class."""
+    """The classes of the tokens of each row, which follow a token of no class."""
     padded, mask = interp.corpora.sentences.padded([[0, *ids] for ids in rows])
     numbers = classes(padded)
     return [{classes.names[n] for n in row[real.bool()][1:].tolist()} for row, real in zip(numbers, mask, strict=True)]
@@ -73,8 +73,8 @@ def test_the_classes_of_texts():
 
 
 @pytest.mark.quick("wordpiece", "llama3")
-def test_every_family_tells_what_is_listed(name):
-    """Two hundred tokens of each, however its vocabulary spells them (bytes: one character in one to four tokens)."""
+def test_every_family_classifies_what_is_listed(name):
+    """Two hundred tokens each, however the vocabulary spells them (bytes: one character in one to four tokens)."""
     model, rows = model_of(name), by_hand.rows()
     unicode, default = token_classes(model, ALL), token_classes(model)
     ids, texts = zip(*listed(name), strict=True)
@@ -95,7 +95,7 @@ def test_special_tokens_are_of_no_class_of_text(name):
 
 
 def test_japanese_text_has_commas_and_periods(name):
-    """As many characters as stand in the text, but where a token says more than one of them."""
+    """As many characters as are in the text, unless a token contains more than one of them."""
     classes = token_classes(model_of(name))
     for text in JAPANESE[:20]:
         [ids] = encode(family(name), [text])
@@ -109,7 +109,7 @@ def test_japanese_text_has_commas_and_periods(name):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama2", "byt5"])
-def test_bytes_say_the_character_that_they_make(name):
+def test_bytes_have_the_class_of_the_character_they_form(name):
     tokenizer, spelling = family(name), Spelling(family(name))
     [ids] = encode(tokenizer, ["x龘"])
     assert len(ids) > 3
@@ -127,7 +127,7 @@ def test_bytes_say_the_character_that_they_make(name):
 
 
 def test_names_can_be_read_back(name):
-    """What is shown of a text, with its marks undone, is what the tokenizer makes of it."""
+    """The shown tokens of a text, with their marks undone, are what the tokenizer decodes."""
     tokenizer, spelling = family(name), Spelling(family(name))
     for text in [*JAPANESE[:10], *ENGLISH[:3], f"{FALLBACK} x"]:
         [ids] = encode(tokenizer, [text])
@@ -160,7 +160,7 @@ def test_what_cannot_be_seen_is_shown():
 
 @pytest.mark.parametrize("kind", ["byte-level", "metaspace", "wordpiece"])
 def test_tokenizers_that_were_made_without_a_decoder(kind):
-    """transformers cannot make text of their tokens; what they say is known from their other parts."""
+    """transformers cannot decode their tokens, so the text comes from the tokenizer's other parts."""
     token = {"byte-level": "ãĢĤ", "metaspace": "▁。", "wordpiece": "##。"}[kind]
     vocabulary = {"[UNK]": 0, token: 1}
     backend = Tokenizer(models.WordPiece(vocabulary) if kind == "wordpiece" else models.WordLevel(vocabulary, "[UNK]"))
@@ -174,9 +174,9 @@ def test_tokenizers_that_were_made_without_a_decoder(kind):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-bert"])
-def test_english_numbers_are_as_they_were(name):
-    """As with the classes by spelling that there were before: the same tokens, but two of WordPiece's that occur
-    nowhere, and the same attention."""
+def test_english_numbers_have_not_changed(name):
+    """The tokens are the same as with the earlier classes by spelling, except two of WordPiece's that never occur, and
+    so is the attention."""
     model = interp.load(name)
     special = ("cls", "sep") if name == "tiny-bert" else ("bos",)
     vocabulary = model.tokenizer.get_vocab()
@@ -203,7 +203,7 @@ def test_english_numbers_are_as_they_were(name):
 
 
 def test_classes_of_text_and_position():
-    """A function of both, ids before it, and the first of several that claim a token."""
+    """A class can be a function of both; ids come before functions, and the first class that claims a token gets it."""
     model = model_of("byt5")
     [ids] = encode(model.tokenizer, ["は、xx、"])
     seen = []
@@ -241,7 +241,7 @@ def test_refusals():
 
 
 def test_text_that_is_all_unknown_tokens():
-    """Unknown tokens say nothing; the text is refused where it is read."""
+    """Unknown tokens have no text; such a corpus is refused when it is read."""
     model = model_of("wordpiece cased")
     assert set(token_classes(model, ALL)(torch.tensor([encode(model.tokenizer, ["龘龘 龘"])[0]]))[0].tolist()) == {
         len(UNICODE_CLASSES)
@@ -267,7 +267,7 @@ def test_text_in_another_encoding_is_refused(encoding, tmp_path):
 
 @pytest.fixture(scope="module")
 def japanese_bert(tmp_path_factory):
-    """The directory of a toy BERT with the tokenizer of a kind."""
+    """The directory of a toy BERT with a given kind of tokenizer."""
 
     def directory(name):
         if reason := why_not(name):
@@ -325,7 +325,7 @@ def test_without_its_extra_a_japanese_tokenizer_says_what_to_install(japanese_be
 
 
 def test_a_tokenizer_of_bytes_needs_no_vocabulary(tmp_path):
-    """ByT5's directory has none; one whose vocabulary is lost has no tokenizer."""
+    """ByT5's directory has none; other directories without a vocabulary have no tokenizer."""
     sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
     transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=384, **sizes)).save_pretrained(tmp_path)
     family("byt5").save_pretrained(tmp_path)
@@ -338,6 +338,6 @@ def test_a_tokenizer_of_bytes_needs_no_vocabulary(tmp_path):
 
 
 def test_the_japanese_text():
-    """About a hundred sentences, each another, none in English."""
+    """It has about a hundred sentences, all different and none in English."""
     assert len(set(JAPANESE)) == len(JAPANESE) >= 100
     assert all(re.search(r"[。」？]$", line) for line in JAPANESE)

@@ -89,7 +89,7 @@ def test_bad_sources(tmp_path):
 
 
 def test_hub_datasets_stream(tmp_path, monkeypatch):
-    """A local directory of Parquet stands in for a hub repository; the reading code is the real one."""
+    """A local directory of Parquet files stands in for a hub repository, and is read by the real code."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         datasets.Dataset.from_dict({"text": [f"{name} a", f"{name} b"]}).to_parquet(tmp_path / name / "train.parquet")
@@ -97,7 +97,9 @@ def test_hub_datasets_stream(tmp_path, monkeypatch):
         paths.HUB_CORPORA, "openwebtext", {"path": str(tmp_path / "one"), "split": "train", "column": "text"}
     )
     corpus = corpora.load("openwebtext", limit=1)
-    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a"], None), "nobody counts it all"
+    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a"], None), (
+        "the whole is not counted"
+    )
     with pytest.raises(ValueError, match="no column 'body'; found text"):
         corpora.load("openwebtext", column="body")
     monkeypatch.setattr(datasets, "load_dataset", lambda **_: (_ for _ in ()).throw(ConnectionError("offline")))
@@ -115,7 +117,7 @@ def test_packed_rows_are_the_stream_cut(load_toy, texts):
     assert rows(corpora.batches(model, texts, context=10, bos=True, eos=True)) == expected
 
 
-def test_one_text_a_row(load_toy, texts):
+def test_one_text_per_row(load_toy, texts):
     model = load_toy("gpt2")
     found = rows(corpora.batches(model, texts, layout="texts", context=20, bos=True, batch_size=4))
     expected = []
@@ -249,7 +251,7 @@ def test_counts_that_are_added(load_toy, texts, tmp_path):
     limited = corpora.counts.added_unigrams(model, [texts, half], limit=5)
     assert (limited.counts == 2 * half.counts).all()
     unknown = corpora.counts.added_unigrams(model, [half, Unigrams(half.counts, "from anywhere")])
-    assert unknown.tokenizer is None, "nobody knows that of a part"
+    assert unknown.tokenizer is None, "the tokenizer of one part is unknown"
     for wrong, message in (
         ([half, Unigrams(half.counts, "x", "another")], "another tokenizer"),
         ([half, Unigrams(np.arange(5), "x")], "over 5 types"),
@@ -309,7 +311,7 @@ def test_merging_counts(a, b):
 @pytest.mark.filterwarnings("ignore:word frequencies come from", "ignore:no token of class")
 @pytest.mark.parametrize("limit", [None, 30])
 def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):
-    """Once to load it and once to tokenise it, however often an analysis reads it."""
+    """It is opened once for loading and once for tokenising, however often an analysis reads it."""
     path = tmp_path / "c.txt"
     path.write_text("\n".join(" ".join(f"w{(i * j) % 60 + 1}" for j in range(2 + i % 30)) for i in range(400)))
     real, opened = io.open, []
@@ -340,7 +342,7 @@ def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch
     corpus, real, encoded = corpora.load(texts), tokens.encode, []
     monkeypatch.setattr(tokens, "encode", lambda *given: (encoded.append(len(given[1])), real(*given))[1])
     part = corpora.load(corpus, limit=7)
-    assert list(itertools.islice(tokens.tokens_of(corpus, tokenizer), 3)) == expected[:3], "a reading that is given up"
+    assert list(itertools.islice(tokens.tokens_of(corpus, tokenizer), 3)) == expected[:3], "a reading that is abandoned"
     encoded.clear()
     found = tokens.tokens_of(corpus, tokenizer)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The minimal pairs: what the generator promises, what the sources accept, and every refusal."""
+"""Minimal pairs: what the generator guarantees, what the sources accept, and every refusal."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def test_seed_decides_everything() -> None:
     assert digest(first) == digest(again)
     assert digest(first) != digest(other)
     expected = "d533bf3754cd44e345e736a60b9122ec93957cfb37cf2b54e455eb953b78d11e"
-    assert digest(first) == expected, "other pairs than before: the lexicon or the drawing has changed"
+    assert digest(first) == expected, "the pairs have changed: the lexicon or the drawing is different"
 
 
 def test_a_task_does_not_depend_on_the_others_or_on_the_number(table: pd.DataFrame) -> None:
@@ -70,7 +70,7 @@ def test_a_task_does_not_depend_on_the_others_or_on_the_number(table: pd.DataFra
         pd.testing.assert_frame_equal(part.reset_index(drop=True), whole)
 
 
-def test_no_pair_comes_twice(table: pd.DataFrame) -> None:
+def test_no_pair_occurs_twice(table: pd.DataFrame) -> None:
     assert not table.duplicated(["UID", "sentence_good", "sentence_bad"]).any()
 
 
@@ -101,7 +101,7 @@ def test_sentences_are_whole_and_well_formed(table: pd.DataFrame) -> None:
     assert not sentences.str.contains("  ").any()
     assert not sentences.str.contains(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]").any()
     text = (paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8")
-    assert not re.search(r"\b[Aa]n? [{[]", text), "an article before a slot needs a/an to be chosen"
+    assert not re.search(r"\b[Aa]n? [{[]", text), "before a slot, a/an must be chosen"
 
 
 def test_pairs_differ_minimally(table: pd.DataFrame) -> None:
@@ -382,7 +382,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
 
 
 class FakeHub(types.ModuleType):
-    """Stands for the package `datasets`, with two tasks in the hub's own layout."""
+    """Stands in for the package `datasets`, with two tasks in the hub's layout."""
 
     def __init__(self) -> None:
         super().__init__("datasets")
@@ -416,7 +416,7 @@ def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """JBLiMP and MultiBLiMP in the files that the hub has of them, in two directories that `datasets` reads."""
+    """JBLiMP and MultiBLiMP as the files on the hub, in two directories that `datasets` reads."""
     jblimp, multiblimp = tmp_path / "jblimp", tmp_path / "multiblimp"
     jblimp.mkdir()
     two = [

@@ -1,4 +1,4 @@
-"""Bad texts, batches, counts and minimal pairs are refused; those that only look bad are read as they stand."""
+"""Bad texts, batches, counts and minimal pairs are refused; those that only look bad are read unchanged."""
 
 import gzip
 import itertools
@@ -48,8 +48,8 @@ def pipe(w: Workshop, name: str) -> Path:
 CASES: dict[str, Case] = {
     "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
     "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
-    "a name that climbs": (MISSING, "'../no-such-text' does not exist", lambda w: text("../no-such-text")),
-    "a dataset of HTML": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),
+    "a path that climbs": (MISSING, "'../no-such-text' does not exist", lambda w: text("../no-such-text")),
+    "HTML for a dataset": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),
     "a number": (TYPE, "a list of strings, found int", lambda w: text(5)),
     "nothing": (TYPE, "a list of strings, found NoneType", lambda w: text(None)),
     "bytes": (TYPE, "a list of strings, found bytes", lambda w: text(b"abc")),
@@ -57,11 +57,11 @@ CASES: dict[str, Case] = {
     "numbers for texts": (TYPE, "found int in it", lambda w: text([1, 2])),
     "no text": (BAD, "is empty; expected at least one", lambda w: text([])),
     "half a character": (BAD, "number 1, has the lone surrogate", lambda w: text(["a", "b\ud800"])),
-    "half a character between": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
+    "half a character in the separator": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
     "a limit of NaN": (TYPE, "limit must be a whole number, found nan", lambda w: text(["a"], limit=float("nan"))),
-    "a limit of half a text": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
+    "a fractional limit": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
     "a table of pairs": (BAD, "found sentence_good, sentence_bad; name one", lambda w: text(pair_table(("a", "b")))),
-    "a home that is nobody's": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
+    "an unknown user's home": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
     "counts of letters": (
         TYPE,
         "iterable of strings, found str",
@@ -88,19 +88,23 @@ CASES: dict[str, Case] = {
     "a quote left open": (BAD, "not a readable .csv", lambda w: text(csv(w, b'a,b\n"never closed\n'))),
     "a column that is not there": (BAD, "no column '<b>'", lambda w: text(csv(w, b"id,text\n1,a\n"), column="<b>")),
     "a broken line": (BAD, "t.jsonl, line 2: not JSON", lambda w: text(jsonl(w, b'{"text":"a"}\n{"text": \n'))),
-    "JSON without bottom": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, DEEP))),
-    "a number without end": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, b'{"text": ' + b"1" * 5_000 + b"}"))),
+    "deeply nested JSON": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, DEEP))),
+    "a number of too many digits": (
+        BAD,
+        "line 1: not JSON",
+        lambda w: text(jsonl(w, b'{"text": ' + b"1" * 5_000 + b"}")),
+    ),
     "half a character in JSON": (BAD, "line 1 has the lone surrogate", lambda w: text(jsonl(w, b'{"text":"\\ud800"}'))),
     "no text in JSON": (BAD, "line 1: no text in column 'text'", lambda w: text(jsonl(w, b'{"text":null}'))),
     "gzip cut off": (BAD, "not a complete gzip file", lambda w: text(w.file("a.txt.gz", GZ[:-20]))),
-    "gzip that is none": (BAD, "not a complete gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
-    "gzip with a hole": (
+    "gzip in name only": (BAD, "not a complete gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
+    "gzip with damaged bytes": (
         BAD,
         "not a complete gzip file",
         lambda w: text(w.file("a.txt.gz", GZ[:20] + b"\xff" * 9 + GZ[29:])),
     ),
     "gzip of nothing": (BAD, "has no text in it", lambda w: text(w.file("a.txt.gz", gzip.compress(b"")))),
-    "gzip of no kind": (BAD, "unknown ending", lambda w: text(w.file("a.gz", GZ))),
+    "gzip without an inner ending": (BAD, "unknown ending", lambda w: text(w.file("a.gz", GZ))),
     "counts of nothing": (BAD, "all zero", lambda w: count(w.file("u.json", "[0, 0]"))),
     "counts below zero": (BAD, "whole numbers ≥ 0", lambda w: count(w.file("u.json", "[-1, 2]"))),
     "counts past 64 bits": (
@@ -109,14 +113,18 @@ CASES: dict[str, Case] = {
         lambda w: counting.Unigrams(np.array([2**63 + 5], np.uint64), "x"),
     ),
     "counts of words": (BAD, "whole numbers ≥ 0", lambda w: count(w.file("u.json", '{"a": 1}'))),
-    "counts without bottom": (BAD, "not a JSON list of counts", lambda w: count(w.file("u.json", DEEP))),
+    "deeply nested counts": (BAD, "not a JSON list of counts", lambda w: count(w.file("u.json", DEEP))),
     "counts of text": (BAD, "not a file of unigram counts", lambda w: count(w.corpus())),
-    "counts by another name": (BAD, "not a file of unigram counts", lambda w: count(counts_file(w, x=np.ones(3)))),
-    "counts in fractions": (BAD, "found float64 of shape (3,)", lambda w: count(counts_file(w, counts=np.ones(3)))),
+    "counts under another name": (BAD, "not a file of unigram counts", lambda w: count(counts_file(w, x=np.ones(3)))),
+    "fractional counts": (BAD, "found float64 of shape (3,)", lambda w: count(counts_file(w, counts=np.ones(3)))),
     "counts in a list": (TYPE, "must be a numpy array, found list", lambda w: counting.Unigrams([1, 2], "x")),
     "pairs in a list": (TYPE, "a pandas.DataFrame, found list", lambda w: minimal([("a", "b")])),
     "no pairs": (BAD, "has no rows", lambda w: minimal(pd.DataFrame())),
-    "a pair of one": (BAD, "row 1: the two sentences are the same", lambda w: minimal(pair_table(("a", "a")))),
+    "a pair of equal sentences": (
+        BAD,
+        "row 1: the two sentences are the same",
+        lambda w: minimal(pair_table(("a", "a"))),
+    ),
     "a blank sentence": (BAD, "row 1: sentence_bad is ' '", lambda w: minimal(pair_table(("a", " ")))),
     "a sentence of NaN": (BAD, "row 1: sentence_good is nan", lambda w: minimal(pair_table((np.nan, "b")))),
     "half a character in pairs": (
@@ -124,7 +132,7 @@ CASES: dict[str, Case] = {
         "line 1: sentence_good has the lone surrogate",
         lambda w: minimal(jsonl(w, b'{"sentence_good":"\\ud800","sentence_bad":"b"}')),
     ),
-    "two columns of one name": (
+    "two columns with one name": (
         BAD,
         "several columns 'sentence_bad'",
         lambda w: minimal(pair_table(("a", "b")).iloc[:, [0, 1, 1]]),
@@ -136,14 +144,18 @@ CASES: dict[str, Case] = {
         "line 2: not JSON",
         lambda w: minimal(jsonl(w, b'{"sentence_good":"a","sentence_bad":"b"}\n{"s')),
     ),
-    "pairs without bottom": (BAD, "line 1: not JSON", lambda w: minimal(jsonl(w, DEEP))),
+    "deeply nested pairs": (BAD, "line 1: not JSON", lambda w: minimal(jsonl(w, DEEP))),
     "a directory for a file of pairs": (
         BAD,
         "is a directory; expected a file",
         lambda w: ((w.root / "x.jsonl").mkdir(), minimal(w.root)),
     ),
-    "pairs in damaged Parquet": (BAD, "not a readable .parquet", lambda w: minimal(w.file("t.parquet", b"PAR1xx"))),
-    "a task of HTML": (BAD, "no task '<script>'", lambda w: minimal("bundled", tasks=["<script>"])),
+    "pairs in a damaged Parquet file": (
+        BAD,
+        "not a readable .parquet",
+        lambda w: minimal(w.file("t.parquet", b"PAR1xx")),
+    ),
+    "HTML for a task": (BAD, "no task '<script>'", lambda w: minimal("bundled", tasks=["<script>"])),
     "a name for a model": (TYPE, "expected a HookedTransformer", lambda w: corpora.batches("gpt2", w.texts)),
     "an encoder without tokenizer": (BAD, "has no tokenizer", lambda w: corpora.batches(w.bare_encoder(), w.texts)),
     "fractions for tokens": (
@@ -193,7 +205,7 @@ CASES: dict[str, Case] = {
         "seed must be at most",
         lambda w: corpora.batches(w.model("bert"), w.texts, mask_rate=0.1, seed=2**64),
     ),
-    "half a seed": (
+    "a fractional seed": (
         TYPE,
         "seed must be a whole number",
         lambda w: corpora.batching.sample_positions(corpora.batches(w.model("gpt2"), w.texts), 0.5, seed=0.5),
@@ -220,21 +232,21 @@ def test_an_endless_generator_is_read_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
-def test_a_line_without_end(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
     path = workshop.file(f"a.{ending}", '{"text": "w"}\n' + "w" * 2_000)
     with pytest.raises(ValueError, match="longer than 1,000 characters; break it into lines"):
         text(path)
 
 
-def test_a_name_that_is_no_utf_8_can_be_printed(workshop: Workshop) -> None:
+def test_a_name_that_is_not_utf_8_can_be_printed(workshop: Workshop) -> None:
     path = workshop.root / os.fsdecode(b"caf\xe9.txt")
     path.write_text("w1 w2")
     assert text(path).name == "caf\ufffd.txt"
 
 
-def test_what_looks_hostile_and_is_sound(workshop: Workshop) -> None:
-    """A byte order mark, CRLF, NUL, a line of megabytes: read as they stand."""
+def test_text_that_looks_hostile_but_is_valid(workshop: Workshop) -> None:
+    """A byte order mark, CRLF, NUL and a line of megabytes are read unchanged."""
     assert list(text(workshop.file("a.txt", b"\xef\xbb\xbfhello\r\nw\0x\r\n"))) == ["hello", "w\0x"]
     assert list(text(csv(workshop, b'"Yes, it is",1\nNo,2\n'))) == ["Yes, it is", "No"]
     long = "w1 " * 1_000_000

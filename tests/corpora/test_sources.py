@@ -1,4 +1,4 @@
-"""What is read as text: each kind of file and table against an independent reader, columns, headers and refusals."""
+"""What is read as text from each kind of file and table, against independent readers; columns, headers, refusals."""
 
 import csv
 import gzip
@@ -80,7 +80,7 @@ TABLES: dict[str, Callable[[list[str]], Any]] = {
 
 @pytest.mark.parametrize("gz", ["", ".gz"])
 @pytest.mark.parametrize("name", CONTENTS)
-def test_files_of_tables_are_read_as_others_read_them(name: str, gz: str, tmp_path: Path) -> None:
+def test_tables_in_files_are_read_as_other_libraries_read_them(name: str, gz: str, tmp_path: Path) -> None:
     for names, column in ((["n", "body"], None), (["n", "body"], "body"), (["body"], "body")):
         path = write(tmp_path / (name + gz), CONTENTS[name](TABLE[names]))
         corpus = corpora.load(path, column=column)
@@ -106,7 +106,7 @@ def test_tables_are_read(kind: str) -> None:
         assert list(corpus) == WORDS
         assert list(corpus) == WORDS
         assert (corpus.name, corpus.n_texts) == ("generator train" if kind == "generated" else "texts", len(WORDS))
-        assert corpus.fingerprint == corpora.load(WORDS).fingerprint, "the texts alone count"
+        assert corpus.fingerprint == corpora.load(WORDS).fingerprint, "only the texts count"
     limited = corpora.load(TABLES[kind](["body"]), limit=2)
     assert list(limited) == WORDS[:2]
 
@@ -125,7 +125,7 @@ def test_series_and_lists_in_files(tmp_path: Path) -> None:
 
 
 def test_the_column_that_is_read(tmp_path: Path) -> None:
-    """The only one, or `text`, or the only one of strings."""
+    """It is the only column, or `text`, or the only column of strings."""
     text = pd.DataFrame({"title": ["a b", "c d"], "text": ["w1 w2", "w3"], "n": [1, 2]})
     for table in (text, text[["text"]], text[["n", "text"]], text[["n", "text"]].rename(columns={"text": "body"})):
         for name, content in CONTENTS.items():
@@ -199,7 +199,7 @@ def test_sentence_pairs_without_a_header(shared: Path) -> None:
     assert list(corpora.load(path)) == pd.read_csv(path, header=None)[0].tolist()
 
 
-def test_words_for_a_header_are_never_read_as_text(tmp_path: Path) -> None:
+def test_words_of_a_header_are_never_read_as_text(tmp_path: Path) -> None:
     for content in ("title,body\na b,c d\n", "Yes,No\nWell then,Maybe\n", "cat,noun\ndog,noun\n"):
         with pytest.raises(ValueError, match="several columns of text; .*; if its first line is not a header, add one"):
             corpora.load(write(tmp_path / "a.csv", content))
@@ -209,7 +209,7 @@ def test_words_for_a_header_are_never_read_as_text(tmp_path: Path) -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=8))
 @few
 def test_any_texts_come_back(tmp_path: Path, texts: list[str]) -> None:
-    """Written by others as each kind of file, and as tables."""
+    """Texts survive in each kind of file, written by other libraries, and in tables."""
     table = pd.DataFrame({"text": texts})
     for name, content in (
         ("rows.json", json_of),
@@ -280,7 +280,7 @@ def test_streams_are_read_as_far_as_they_are_needed() -> None:
         list(again)
 
 
-def test_streams_of_a_network_are_not_read_to_the_end() -> None:
+def test_network_streams_are_not_read_to_the_end() -> None:
     read: list[str] = []
 
     def remote(urls: list[str]) -> Iterator[dict[str, str]]:
@@ -303,7 +303,7 @@ def test_streams_of_a_network_are_not_read_to_the_end() -> None:
     assert not reads_network(TABLES["generated"](["body"]))
 
 
-def test_a_dataset_is_called_as_its_builder(tmp_path: Path) -> None:
+def test_a_dataset_is_named_after_its_builder(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", csv_of(TABLE))
     for streaming in (False, True):
         loaded = datasets.load_dataset(

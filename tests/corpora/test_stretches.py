@@ -1,4 +1,4 @@
-"""Which rows may depend on each other: those of a text, of which eight in a row are a stretch."""
+"""Which rows may depend on each other: those of one text, in stretches of up to eight rows."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def test_a_stretch_ends_with_a_text_or_after_eight_rows():
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 @pytest.mark.parametrize("layout", ["packed", "texts"])
-def test_rows_of_a_text_are_of_its_stretch(kind, layout, load_toy):
-    """Texts of three rows each, so that the number of a text is that of its stretch."""
+def test_rows_of_a_text_are_in_its_stretch(kind, layout, load_toy):
+    """Texts have three rows each, so a text has the same number as its stretch."""
     model = load_toy(kind)
     long = [" ".join(f"w{number}" for _ in range(30)) for number in range(12)]
     context = {"gpt2": 10, "bert": 12}[kind]
@@ -34,8 +34,8 @@ def test_rows_of_a_text_are_of_its_stretch(kind, layout, load_toy):
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 @pytest.mark.parametrize("layout", ["packed", "texts"])
-def test_every_token_is_of_its_text(kind, layout, load_toy):
-    """Each text repeats a word of its own; some have none, some go over into the next row, some end where it does."""
+def test_every_token_is_assigned_to_its_text(kind, layout, load_toy):
+    """Each text repeats its own word; some are empty, some continue in the next row, and some end with their row."""
     model = load_toy(kind)
     lengths = [3, 0, 12, 0, 0, 5, 25, 1, 0, 8, 10, 10, 4, 30, 2]
     texts = [" ".join([f"w{number}"] * length) for number, length in enumerate(lengths)]

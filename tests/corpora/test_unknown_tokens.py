@@ -1,4 +1,4 @@
-"""Text that a tokenizer does not know: counted, warned of, refused."""
+"""Text that a tokenizer does not know is counted, warned about or refused."""
 
 import warnings
 
@@ -15,7 +15,7 @@ KNOWN = ["w1 w2 w3 w4 w5 w6 w7 w8 w9"] * 20
 
 
 def mixed(share, n=100):
-    """Texts of one word each, a share of them unknown, and enough for a row."""
+    """Enough texts of one word for a row, a share of them unknown."""
     return ["猫" if i < share * n else f"w{i % 30}" for i in range(n)]
 
 
@@ -31,7 +31,7 @@ def test_text_of_unknown_tokens_is_refused(kind, load_toy):
         effect(model, ["猫 が 好き です"] * 25)
 
 
-def test_a_long_one_is_not_read_to_its_end(load_toy):
+def test_a_long_text_is_not_read_to_its_end(load_toy):
     def texts():
         for number in range(100_000):
             assert number < 20_000, "it should have stopped"
@@ -59,7 +59,7 @@ def test_the_share_is_in_the_provenance(share, load_toy):
 
 @pytest.mark.filterwarnings("ignore:30% of the tokens")
 def test_however_the_text_is_read(load_toy, tmp_path):
-    """Rows of texts, parts, a finished checkpoint that is not read again, token ids, sentences and prompts."""
+    """As rows of texts, in parts, from a finished checkpoint, as token ids, as sentences and as prompts."""
     model = load_toy("gpt2")
     texts = mixed(0.3)
     assert interp.corpora.batches(model, texts, layout="texts").about["unknown_share"] == pytest.approx(0.3)
@@ -88,7 +88,7 @@ def test_however_the_text_is_read(load_toy, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:10% of the tokens")
 def test_a_prefix_without_a_known_word_is_refused_each_time(load_toy):
-    """Also where the whole text was kept before, of which it is a part."""
+    """This also holds if the whole text, of which it is a part, was kept before."""
     tokenizer = load_toy("gpt2").tokenizer
     corpus = interp.corpora.load(["猫"] * 20 + KNOWN)
     whole, prefix = tokens_of(corpus, tokenizer), tokens_of(interp.corpora.load(corpus, limit=20), tokenizer)
@@ -101,7 +101,7 @@ def test_a_prefix_without_a_known_word_is_refused_each_time(load_toy):
 
 
 def test_byte_level_tokenizers_know_everything():
-    """What GPT-2's calls unknown is its end of text, which may stand in a text."""
+    """GPT-2's unknown token is its end-of-text token, which may occur in a text."""
     model = interp.load("tiny-gpt2")
     assert unknown_id(model.tokenizer) is None
     with warnings.catch_warnings():
@@ -111,6 +111,6 @@ def test_byte_level_tokenizers_know_everything():
 
 
 def test_special_tokens_are_not_words(load_toy):
-    """Neither [CLS] and [SEP] nor what is masked count."""
+    """[CLS], [SEP] and masked tokens do not count."""
     model = load_toy("bert")
     assert effect(model, KNOWN).provenance["unknown_share"] == 0

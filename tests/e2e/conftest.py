@@ -1,4 +1,4 @@
-"""The run that tests of results, pages and comparisons read; each session makes it once."""
+"""The run that tests of results, pages and comparisons read, made once per session."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TASKS = ["reflexive_number", "reflexive_gender", "left_branch"]
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `interp report` writes of the bundled models, on little text; nobody changes it."""
+    """What `interp report` writes for the bundled models on little text; tests must not change it."""
     home = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         home = home.parent
@@ -43,7 +43,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def reported(report: Path) -> dict[str, dict[str, Any]]:
-    """The results of that run, by model and analysis."""
+    """The results of `reported`, by model and analysis."""
     return {run.directory.name: run.results for run in find_runs(report)}
 
 

@@ -1,4 +1,4 @@
-"""Several runs side by side: the numbers against each run's own tables, the names, and what is refused."""
+"""Several runs side by side: numbers, which must be those of each run's own tables, names, and refusals."""
 
 import base64
 import shutil
@@ -112,14 +112,14 @@ def test_an_earlier_comparison_leaves_no_figures(report, tmp_path):
     assert not (tmp_path / "comparison" / "stale.json").exists()
 
 
-def test_a_folder_of_figures_of_ones_own_is_left_alone(report, tmp_path):
+def test_the_users_own_folder_of_figures_is_left_alone(report, tmp_path):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "mine.txt").write_text("mine")
     pages.write_comparison([report], tmp_path)
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mine.txt"]
 
 
-def test_depth_is_of_the_layers_of_the_model(reported):
+def test_depth_is_relative_to_the_models_layers(reported):
     probed = {name: reported[name]["probing"] for name in MODELS}
     early = {name: replace(one, probes=one.probes[one.probes["state"] == 0]) for name, one in probed.items()}
     figures = probing_sides({name: replace(one, provenance=one.provenance | {"n_layers": 12, "state": 6})
@@ -194,7 +194,7 @@ def test_the_comparison_in_a_browser(browser, page):
 
 
 def test_runs_of_different_questions_are_not_named_by_what_they_read(tmp_path):
-    """A text and minimal pairs say nothing of which run is which."""
+    """Texts and minimal pairs name runs only if the runs ask the same questions."""
     read = {"data": ("frequency", "data.txt"), "pairs": ("probing", "bundled pairs"), "tweets": ("frequency", "tweets")}
     runs = [
         Run(tmp_path / f"run-{name}", {analysis: Result({"model": "gpt2", "corpus": corpus})})

@@ -1,4 +1,4 @@
-"""One run on many processes: the same tables as on one, and in words what cannot be put together."""
+"""One run in many processes gives the same tables as in one; parts that do not belong together are refused."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def commands(hf_directory, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(commands, tmp_path_factory):
-    """What one process finds, by command: the folder of its tables."""
+    """The folder with the tables of a single process, by command."""
     out = tmp_path_factory.mktemp("alone")
 
     def of(name):
@@ -66,7 +66,7 @@ def alone(commands, tmp_path_factory):
 
 
 def same(found, expected, *, rel=1e-12):
-    """The same files; counts and words exactly, other numbers to a relative difference."""
+    """Check that files are the same: counts and words exactly, other numbers to a relative difference."""
     names = sorted(path.name for path in expected.glob("*.parquet"))
     assert names
     assert sorted(path.name for path in found.glob("*.parquet")) == names
@@ -87,7 +87,7 @@ def outcome(capsys, *arguments):
 
 @pytest.mark.slow
 def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
-    """All commands behind one start of two processes."""
+    """All commands run in one launch of two processes."""
     script = tmp_path / "run.py"
     script.write_text(
         "import json, sys; from interp.run import distributed; from interp.cli import main\n"
@@ -107,7 +107,7 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
 
 
 EVERY_TIME = [("frequency", 2), ("attention", 3), ("probing", 2)]
-"""Commands and numbers of parts; `make slow` runs the others."""
+"""Commands and numbers of parts for every run; `make slow` runs the others."""
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ EVERY_TIME = [("frequency", 2), ("attention", 3), ("probing", 2)]
     ],
 )
 def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
-    """Run once, and for two parts again: what needs all parts is then shared out too."""
+    """With two parts, all run a second time: the work that needs all parts is then divided too."""
     for _ in range(2 if n == 2 else 1):
         for index in range(n):
             code, said = outcome(capsys, *commands[name], "--out", tmp_path, "--shard", f"{index}/{n}")
@@ -138,7 +138,7 @@ def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, cap
     for index, folder in enumerate(folders):
         assert outcome(capsys, *commands[name], "--out", folder, "--shard", f"{index}/3")[0] == 0
     assert outcome(capsys, "merge", *folders)[0] == 0
-    assert not [path for folder in folders[1:] for path in folder.iterdir()], "what was put together is gone"
+    assert not [path for folder in folders[1:] for path in folder.iterdir()], "the merged parts are removed"
     same(folders[0] / name, alone(name))
 
 
@@ -152,7 +152,7 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 
 
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
-    """A part that never ran, and one that was killed: merge does them, and them alone."""
+    """One part never ran and one was killed: merge does these two and no others."""
     expected = alone("frequency")
     monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     feed, seen = observers.feed, []
@@ -176,7 +176,7 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
     monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", expected)
-    assert len(seen) == n_batches, "every batch once"
+    assert len(seen) == n_batches, "every batch is read once"
 
 
 def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
@@ -221,7 +221,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
 
 
 def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monkeypatch):
-    """Parts that stopped before a fit: only their shards of hidden states can tell."""
+    """Parts stopped before a fit, so that only their shards of hidden states show the difference."""
     monkeypatch.setattr("interp.probing.states.SENTENCES_PER_SHARD", 50)
     probe = commands["probing"]
     given = tmp_path / "p.jsonl"

@@ -1,4 +1,4 @@
-"""What a page says of a result, where its numbers are equal, missing or of another design."""
+"""What a page says about a result whose numbers are equal, missing or from another design."""
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,7 @@ def test_a_layer_without_a_gap_is_left_out(attended):
     assert "contributions" not in none.figures
 
 
-def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
+def test_an_effect_on_attention_is_stated_only_for_removed_dimensions(attended):
     table, claims = attended.ablation, attended.claims
     first = claims.iloc[0]
     section = pages.page.section(attended)
@@ -87,7 +87,7 @@ def test_what_can_be_removed(encoded, agreement, fractions, largest):
     assert with_tables(encoded, pruning=curve).removable["95%"].item() == largest
 
 
-def test_a_fit_is_said_beside_that_before_training(encoded):
+def test_a_fit_is_stated_beside_the_one_before_training(encoded):
     unseen = encoded.regression.set_index("target").loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]]
     step = encoded.dynamics.set_index("step")["adj_r2"]
     summary = pages.page.section(encoded).summary
@@ -110,7 +110,7 @@ def in_words(means, probe):
     return f"{row['accuracy']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
-def test_probes_of_one_task_are_said_as_numbers(probed):
+def test_probes_of_one_task_are_stated_as_numbers(probed):
     section = pages.page.section(probed)
     accuracy = probed.probes.groupby(["method", "control"])["accuracy"].mean()
     means = probed.means.set_index("probe")

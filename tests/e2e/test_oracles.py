@@ -1,4 +1,4 @@
-"""Each question on a bundled model, against plain transformers with the parameter edited, in float64."""
+"""Each question asked of a bundled model, against plain transformers with the parameter edited, in float64."""
 
 import copy
 
@@ -17,7 +17,7 @@ QUIET = {"progress": False}
 
 @pytest.fixture(scope="module", params=["tiny-gpt2", "tiny-bert"])
 def both(request):
-    """A bundled model by interp and by transformers, with the batches that interp reads."""
+    """A bundled model in interp and in transformers, with the batches that interp reads."""
     model = interp.load(request.param, dtype=torch.float64)
     encoder = request.param == "tiny-bert"
     kind = transformers.BertForMaskedLM if encoder else transformers.GPT2LMHeadModel
@@ -46,7 +46,7 @@ def scaled(hf, scale):
 
 @torch.no_grad()
 def test_word_frequency(both):
-    """KL(u‖q) and perplexity, q the mean of the predictions at the positions that are read."""
+    """KL(u‖q), where q is the mean prediction at the positions that are read, and perplexity."""
     model, hf, read = both
     counts = np.arange(1, model.cfg.d_vocab + 1) % 97
     found = frequency.bias_effect(model, read, unigram=counts, biases=["ln"], scales=(0, 0.5, 1), **QUIET)
@@ -91,7 +91,7 @@ def test_attention_by_class(both):
 
 @torch.no_grad()
 def test_score_contributions(gpt2):
-    """The sum over dimensions, and the part of b_K, make the mean score of transformers' own queries and keys."""
+    """The sum over dimensions plus the part of b_K is the mean score of transformers' own queries and keys."""
     model, hf = gpt2
     read = corpora.batches(model, TEXT, layout="texts")
     classes = {"early": range(5, 60)}
@@ -116,7 +116,7 @@ def test_score_contributions(gpt2):
 
 @torch.no_grad()
 def test_token_probability(gpt2):
-    """Adjusted R² of −log α on the rows of the output embeddings."""
+    """The adjusted R² of −log α on the rows of the output embeddings."""
     model, hf = gpt2
     read = corpora.batches(model, TEXT, bos=True)
     fit = encoding.fit(model, read, **QUIET)
@@ -165,7 +165,7 @@ def test_states(gpt2):
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam"])
 def test_generated_text(gpt2, decoder):
-    """Token by token what transformers writes with b_LN scaled."""
+    """The text is, token by token, what transformers writes with b_LN scaled."""
     model, hf = gpt2
     ids = [[1, *model.tokenizer("They came to the", add_special_tokens=False)["input_ids"]]]
     for scale in (0.0, 1.0):

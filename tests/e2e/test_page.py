@@ -1,4 +1,4 @@
-"""Figures, and the page in a real browser."""
+"""Figures, and the page in a browser."""
 
 import dataclasses
 import io
@@ -218,7 +218,7 @@ def test_a_probe_is_shown_at_every_token(probed):
 
 
 def renamed(result, old, new):
-    """The result with another name for something, in every table and in the provenance."""
+    """The result with one name replaced in every table and in the provenance."""
     tables = {}
     for name, table in every_table(result).items():
         words = [column for column in table if pd.api.types.is_string_dtype(table[column])]
@@ -231,7 +231,7 @@ def renamed(result, old, new):
 
 @pytest.fixture(scope="module")
 def results(reported, written, probed):
-    """A result of each analysis, with a hostile name wherever a name may stand."""
+    """A result of each analysis, with a hostile name wherever there may be a name."""
     gpt2, bert = reported["tiny-gpt2"], reported["tiny-bert"]
     types = bert["frequency"].types
     return {
@@ -253,7 +253,7 @@ def page(results, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(browser, page):
-    """The page with everything open."""
+    """The page with everything expanded."""
     browser.open(page)
     browser.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
     browser.settle()
@@ -262,7 +262,7 @@ def opened(browser, page):
 
 @pytest.fixture(scope="module")
 def short(browser, results, reported, tmp_path_factory):
-    """A page of two questions and two models, in a browser of its own, which is resized and recoloured."""
+    """A page about two questions and two models, in its own browser, which is resized and recoloured."""
     root = tmp_path_factory.mktemp("short")
     for name in ("frequency", "probing"):
         results[name].save(root / "a")
@@ -322,7 +322,7 @@ def test_every_figure_is_drawn_and_nothing_is_fetched(opened, page, results):
     assert opened.problems == []
 
 
-def test_hostile_names_are_shown_to_the_letter(opened):
+def test_hostile_names_are_shown_literally(opened):
     assert opened.run("document.title") == f"interp · {Path(HOSTILE).name} on {HOSTILE}"
     shown = opened.run(
         "[...document.querySelectorAll('svg text')].filter(one => one.textContent.includes('<script>')).length"
@@ -419,7 +419,7 @@ def test_tables_sort_by_click_and_by_key(opened, results):
     first = opened.run(shown)
     values = [float(one.split(" [")[0].replace(",", "")) for one in first[:-1]]
     assert values == pytest.approx(sorted(table["perplexity"].dropna()), rel=1e-2)
-    assert first[-1] == "–", "what is missing comes last"
+    assert first[-1] == "–", "missing values come last"
     assert opened.run(f"document.querySelector('{heading}').ariaSort") == "ascending"
     opened.run(f"document.querySelector('{heading} button').focus()")
     opened.press("Enter")
@@ -451,7 +451,7 @@ def test_headings_say_what_they_mean(opened):
     assert opened.run(named), "every figure is described"
 
 
-@pytest.mark.filterwarnings("ignore:The 'float_precision' argument")  # which pandas 2 needs, and 3 does not
+@pytest.mark.filterwarnings("ignore:The 'float_precision' argument")  # pandas 2 needs it, 3 does not
 def test_a_table_is_downloaded_in_full(opened, results, tmp_path):
     button = "[data-csv=frequency-1-1-table-1]"
     text = opened.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
@@ -495,7 +495,7 @@ def test_a_dark_page_has_dark_figures(short):
 
 
 def contrast(one, other):
-    """Of two colours, as WCAG 2 defines it."""
+    """The contrast of two colours, as defined by WCAG 2."""
     luminance = []
     for colour in (one, other):
         channels = re.findall(r"\d+", colour) if colour.startswith("rgb") else hex_to_rgb(colour)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 def wide(figure):
-    """Whether more room changes how a figure is laid out."""
+    """Whether more space changes the layout of a figure."""
     return "xaxis2" in figure.layout.to_plotly_json() or any(trace.type == "heatmap" for trace in figure.data)
 
 

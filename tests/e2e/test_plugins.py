@@ -1,4 +1,4 @@
-"""An analysis of another package: docs/example.py, installed, gets all that an analysis of interp has."""
+"""An analysis of another package, docs/example.py, gets everything that interp's own analyses have once installed."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ ARGUMENTS += ["--layout", "texts", "--batch-size", "8"]
 
 
 def install(folder: Path, module: str, source: str, entry: str) -> Path:
-    """Install a package of one module as a user would; the directory that holds it."""
+    """Install a package of one module as a user would; returns the directory that contains it."""
     pytest.importorskip("setuptools", reason="pip builds the package with setuptools")
     project = folder / f"{module}-source"
     project.mkdir()
@@ -87,7 +87,7 @@ def test_its_parts_are_merged(example, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_goes_on_when_it_was_killed(example, whole, tmp_path):
+def test_it_resumes_after_it_was_killed(example, whole, tmp_path):
     arguments = [*ARGUMENTS, "--distance", "2", "--out", tmp_path]
     begun = Command(arguments, prepare=often, packages=example)
     begun.when(tmp_path / ".previous_token" / "pass-1.safetensors").send(signal.SIGKILL).end(-signal.SIGKILL)

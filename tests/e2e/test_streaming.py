@@ -46,7 +46,7 @@ print(json.dumps(found))
 
 
 def write(path: Path, megabytes: int) -> int:
-    """A gzip file of this much text, a member of 8 MB again and again; the number of its lines."""
+    """Write a gzip file with this much text, a member of 8 MB repeated; returns the number of lines."""
     lines = 8 * MEGABYTE // len(LINE)
     member = gzip.compress(LINE * lines, 1)
     with path.open("wb") as file:
@@ -56,11 +56,11 @@ def write(path: Path, megabytes: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident memory is in other units")
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units here")
 def test_memory_does_not_grow_with_the_corpus(
     tmp_path: Path, hf_directory: Callable[[str], Path], counts: Path
 ) -> None:
-    """2 GB of text in a file of few MB with a limit; and without, 8 times a small one."""
+    """A file of a few MB that unpacks to 2 GB is read with a limit, and 8 times a small file without one."""
     small, bomb, large = (tmp_path / f"{name}.txt.gz" for name in ("small", "bomb", "large"))
     small.write_bytes(gzip.compress(LINE * (MEGABYTE // len(LINE))))
     write(bomb, 2_048)

@@ -1,4 +1,4 @@
-"""All questions at once: the same numbers as one at a time, a page, and a run that resumes."""
+"""All questions at once: the same numbers as one at a time, a page, and runs that resume."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ SCALES = SHORT | {"frequency": {"scales": (0, 1)}}
 
 @pytest.fixture
 def table():
-    """Two tasks of twelve pairs: which of two words comes first, and whether there is a third."""
+    """Two tasks of twelve pairs each: which of two words comes first, and whether there is a third word."""
     rng = np.random.default_rng(0)
     words = [[f"w{i}" for i in rng.permutation(60)[:4]] for _ in range(24)]
     rows = [("order", f"w1 w2 {' '.join(w)}", f"w2 w1 {' '.join(w)}") for w in words[:12]]
@@ -70,7 +70,7 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
             ask_all(interp.load(name), "bundled", pairs=table, progress=False)
 
 
-def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
+def test_questions_that_cannot_be_asked_are_named_and_left_out(load_toy, texts, table):
     with pytest.warns(UserWarning, match="no frequency: this model's prediction head has no bias"):
         found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
@@ -78,7 +78,7 @@ def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
 
 @pytest.mark.filterwarnings("ignore:these pairs have no control pairs")
 def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypatch):
-    """A model without biases is asked of its mean input; options of `settings` come after those of `more`."""
+    """A model without biases is asked about its mean input; options in `settings` override those of `more`."""
     asked = {}
 
     def noted(name, analysis):

@@ -1,4 +1,4 @@
-"""Long commands killed, stopped and out of disk, and started again: the same files as undisturbed."""
+"""Long commands that are killed, stopped or given a full disk, and restarted, write the same files as undisturbed."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ from interp.run.checkpoint import Checkpoint, kept
 
 @pytest.fixture
 def commands(hf_directory, texts, tmp_path):
-    """Small command lines, by name, with a file that is there when there is something to resume from."""
+    """Small command lines by name, each with a file that exists once there is something to resume from."""
     (tmp_path / "c.txt").write_text("\n".join(texts * 4))
     pairs = [f'{{"sentence_good": "w1 w{i}", "sentence_bad": "w2 w{i + 1}", "UID": "t"}}' for i in range(30)]
     (tmp_path / "p.jsonl").write_text("\n".join(pairs))
@@ -42,7 +42,7 @@ def commands(hf_directory, texts, tmp_path):
 
 
 def slow(*case):
-    """A case that `make slow` runs; `make test` runs that of another command."""
+    """A case that only `make slow` runs; `make test` runs the one for another command."""
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
@@ -51,7 +51,7 @@ def begin(arguments: list[str], out: Path) -> Command:
 
 
 def same(out: Path, whole: Path) -> None:
-    """The same files; no more, and the tables and weights bit for bit."""
+    """Check that there are the same files and no others, with tables and weights equal bit for bit."""
     found, expected = ({str(p.relative_to(d)): p for p in d.rglob("*") if p.is_file()} for d in (out, whole))
     assert sorted(found) == sorted(expected)
     for name, path in expected.items():
@@ -70,7 +70,7 @@ def test_killed_and_started_again(name, commands, tmp_path):
 
 
 def test_killed_at_the_very_end(commands, tmp_path, capsys):
-    """When all is written, and only what a run kept for going on is left to remove."""
+    """When everything is written, and only what was kept for resuming still has to be removed."""
     arguments, _ = commands["frequency"]
     out = tmp_path / "out"
     dying = partial(signalled, "shutil:rmtree", 1, signal.SIGKILL, "..frequency")
@@ -83,8 +83,8 @@ def test_killed_at_the_very_end(commands, tmp_path, capsys):
     same(out, tmp_path / "whole")
 
 
-def test_only_the_same_command_goes_on_saving(commands, tmp_path, capsys, monkeypatch):
-    """A mark of a run that was killed while it was saving lets no other command take its place."""
+def test_only_the_same_command_continues_saving(commands, tmp_path, capsys, monkeypatch):
+    """The mark of a run that was killed while saving keeps any other command from taking its place."""
     arguments, _ = commands["frequency"]
     line = [*arguments, "--out", str(tmp_path / "out")]
     with monkeypatch.context() as patched:
@@ -127,7 +127,7 @@ def test_ctrl_c_while_importing(command):
 
 
 def test_a_full_disk(commands, tmp_path):
-    """Files may not grow any more: no room for a checkpoint."""
+    """Files cannot grow any more, so there is no room for a checkpoint."""
     arguments, _ = commands["frequency"]
     out = tmp_path / "out"
     said = Command([*arguments, "--out", out], prepare=without_room).end(1)[1]
@@ -156,7 +156,7 @@ def test_a_folder_takes_the_place_of_another_or_leaves_it(tmp_path):
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
-    """Ctrl-C or SIGKILL between the renames of the old folder and the new: one of the two has the name."""
+    """Ctrl-C or SIGKILL between renaming the old folder and the new one: one of the two has the name afterwards."""
     target = tmp_path / "t"
     with disk.replacing_directory(target) as temporary:
         (temporary / "a").write_text("first")
@@ -235,7 +235,7 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
     ],
 )
 def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, commands, tmp_path):
-    """Long before the 20 seconds after which one is written anyway; and the message is true."""
+    """It does so long before the 20 seconds after which one is written anyway, and the message is true."""
     arguments, _ = commands[name]
     out, whole = tmp_path / "out", tmp_path / "whole"
     stopping = partial(signalled, function, calls, signal.SIGINT)
@@ -254,7 +254,7 @@ def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, comm
 
 
 def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
-    """The sentences that were read are kept, and not read again."""
+    """The sentences that were read are kept and not read again."""
     import pandas as pd
 
     from interp.probing import collect, states
@@ -281,13 +281,13 @@ def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
         collect(model, pairs, directory=tmp_path, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
     found = collect(model, pairs, directory=tmp_path, progress=False)
-    assert len(calls) == 1 + batches, "8 before, the one that was stopped, and the rest"
+    assert len(calls) == 1 + batches, "8 before the stop, the one that was stopped, and the rest"
     assert all((found.load(state) == whole.load(state)).all() for state in whole.states)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
 
 
 def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
-    """Text that was begun, stopped between two batches and finished is the text of one go."""
+    """Text that was stopped between two batches and then finished is the same as text written in one go."""
     from transformers import GenerationConfig
 
     from interp.generation.decoding import decode, resolved
@@ -321,7 +321,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
         decode(model, rows, config, [], checkpoint=begun, **options)
 
 
-def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
+def test_ctrl_c_waits_for_the_end_of_what_must_not_be_interrupted():
     import threading
 
     from interp.disk import uninterrupted
@@ -334,7 +334,7 @@ def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
             done.append("all")
         done.append("too much")
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             work()

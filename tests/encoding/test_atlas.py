@@ -1,4 +1,4 @@
-"""The atlas of directions against slow code that is plainly right, random rotations of scipy, and a planted sink."""
+"""The atlas of directions against slow code that is plainly right, scipy's random rotations, and a planted sink."""
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ def mapped(model, text=IDS, **options):
 
 
 class TestRotations:
-    """60 dimensions; scipy draws orthogonal matrices by Haar measure, and knows the distribution of a cosine."""
+    """In 60 dimensions; scipy draws orthogonal matrices by Haar measure and knows the distribution of a cosine."""
 
     d = 60
 
@@ -61,7 +61,7 @@ class TestRotations:
 
 
 def interval(whole, without):
-    """The jackknife of twenty equal groups: Student's t over pseudo-values, wider for heavy tails."""
+    """The jackknife over twenty equal groups: Student's t of the pseudo-values, wider for heavy tails."""
     pseudo = 20 * whole - 19 * np.asarray(without)
     degrees = 2 / (2 / 19 + max(stats.kurtosis(pseudo), 0) / 20)
     return stats.t.ppf(0.975, degrees) * stats.sem(pseudo)
@@ -69,7 +69,7 @@ def interval(whole, without):
 
 @torch.no_grad()
 def by_hand(model, rows, heads):
-    """Some directions of the rows given: E[h], −A, the mean unit direction of the keys of sinks."""
+    """Some directions computed from the given rows: E[h], −A, and the mean unit direction of the keys of sinks."""
     _, cache = model.run_with_cache(IDS[rows])
     E, gamma = model.W_U.T.numpy(), model.ln_final.w.numpy()
     alpha = model(IDS[rows]).softmax(-1).numpy().reshape(-1, 67).mean(0)
@@ -136,7 +136,7 @@ def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(lo
 
 
 @pytest.mark.slow
-def test_what_is_so_by_construction_is_not_tested(load_toy):
+def test_what_is_true_by_construction_is_not_tested(load_toy):
     study = mapped(load_toy("gpt2"))
     pairs = study.atlas[study.atlas["by_construction"]]
     named = {
@@ -150,7 +150,7 @@ def test_what_is_so_by_construction_is_not_tested(load_toy):
 
 
 def planted():
-    """A toy in which head 2 of block 1 attends to the first position, whose dimension 5 the embeddings make large."""
+    """A toy whose head 2 of block 1 attends to the first position, where the embeddings make dimension 5 large."""
     model = toy_decoder(n_embd=32, n_head=4, n_layer=3)
     with torch.no_grad():
         model.pos_embed.W_pos[:, 5], model.embed.W_E[:, 5] = 0, 0
@@ -180,7 +180,7 @@ def test_a_planted_sink_is_found(of_planted):
 
 
 def test_outliers_are_those_of_states_before_the_last(load_toy):
-    """Dimension 3 is an outlier from the embeddings on, dimension 9 in the last state alone."""
+    """Dimension 3 is an outlier from the embeddings on, dimension 9 only in the last state."""
     model = load_toy("gpt2")
     model.pos_embed.W_pos.data[:, 3] += 50.0
     model.blocks[1].mlp.b_out.data[9] += 500.0
@@ -282,8 +282,8 @@ class TestPage:
 
 
 @pytest.mark.slow
-def test_cosines_of_nothing_but_chance_are_seldom_beyond_it():
-    """Of 200 sets of ten random directions, one in twenty has any pair beyond the null."""
+def test_cosines_of_random_directions_are_seldom_beyond_chance():
+    """Of 200 sets of ten random directions, only one in twenty has any pair beyond the null."""
     rng = np.random.default_rng(0)
     some = 0
     for _ in range(200):

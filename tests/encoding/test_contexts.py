@@ -1,4 +1,4 @@
-"""The tokens at which neurons of the last MLP are largest, against a sort of what transformers gives each row."""
+"""The tokens at which neurons of the last MLP are largest, against sorting what transformers gives for each row."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ QUIET = {"unigram": np.arange(67), "orders": ["random"], "bases": ["axis"], "rat
 
 
 def activations(directory, kind, batches):
-    """Of every token: its text, position, name, and the neurons of the last MLP."""
+    """For every token: its text, position, name, and the neurons of the last MLP."""
     hf, found = AutoModelForCausalLM.from_pretrained(directory).eval(), []
     out = hf.transformer.h[-1].mlp.c_proj if kind == "gpt2" else hf.model.layers[-1].mlp.down_proj
     out.register_forward_pre_hook(lambda module, given: found.append(given[0].detach()[0].double().numpy()))
@@ -26,7 +26,7 @@ def activations(directory, kind, batches):
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_study_has_those_of_the_neurons_whose_effects_are_exact(kind, load_toy, hf_directory, texts):
     model = load_toy(kind)
-    short = [" ".join(text.split()[:20]) for text in texts]  # a row each
+    short = [" ".join(text.split()[:20]) for text in texts]  # one row each
     batches = corpora.batches(model, short, layout="texts", batch_size=7)
     study = encoding.study(model, batches, **QUIET)
     assert list(study.contexts.columns) == ["neuron", "layer", *CONTEXTS[2:]]

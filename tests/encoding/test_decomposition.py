@@ -20,7 +20,7 @@ RTOL = 1e-9
 
 
 def embeddings_of(case):
-    """`W_U` `[d_model, d_vocab]`, its principal axes with variances of their own."""
+    """`W_U` `[d_model, d_vocab]` whose principal axes have different variances."""
     rng = np.random.default_rng(0)
     spectrum = np.geomspace(1, 1e-6 if case == "condition 1e6" else 0.1, D)
     E = rng.normal(size=(N, D)) @ np.diag(spectrum) @ np.linalg.qr(rng.normal(size=(D, D)))[0]
@@ -32,7 +32,7 @@ def embeddings_of(case):
         case "fewer types than dimensions":
             E = E[:20, :9] @ rng.normal(size=(9, D))
         case "bfloat16":
-            return torch.from_numpy(E).bfloat16().T  # the vocabulary first in memory
+            return torch.from_numpy(E).bfloat16().T  # stored with the vocabulary as the first axis
     return E.T
 
 
@@ -94,7 +94,7 @@ def test_dimensions_of_some_types(case, at_once):
 
 
 def test_several_targets_over_different_types():
-    """Each is what it is alone, though those over the same types share a decomposition."""
+    """Each has the same fit as alone, although targets over the same types share a decomposition."""
     rng = np.random.default_rng(3)
     W_U, alphas = embeddings_of("well conditioned"), [*rng.dirichlet(np.ones(N), size=3)]
     alphas[1][5:9] = 0
@@ -144,6 +144,6 @@ print(resident("VmHWM") - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("with_ranks", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_no_copy_of_the_embeddings_is_made(with_ranks):
-    """Of 60,000 types in 512 dimensions a copy in float64 is 234 MiB, and a block here 2 MiB."""
+    """A float64 copy of 60,000 types in 512 dimensions takes 234 MiB, and a block here takes 2 MiB."""
     out, _ = Script(MEASURED, n=60_000, d=512, with_ranks=with_ranks).end()
     assert float(out) < 100

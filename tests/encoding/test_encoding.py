@@ -36,13 +36,13 @@ EFFECTS = ["delta_loss", "delta_entropy", "delta_kl_unigram", "delta_loss_frozen
 def _one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with threadpool_limits(1):  # numpy's BLAS waits for a busy core, 200 times as long
+    with threadpool_limits(1):  # otherwise numpy's BLAS waits for a busy core, 200 times as long
         yield
     torch.set_num_threads(before)
 
 
 def transformers_model(directory, kind="gpt2"):
-    """In float64, the output matrix untied from the input embeddings."""
+    """The model in float64, with its output matrix untied from the input embeddings."""
     make = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
     hf = make.from_pretrained(directory, attn_implementation="eager").to(DOUBLE).eval()
     head = hf.get_output_embeddings()
@@ -52,7 +52,7 @@ def transformers_model(directory, kind="gpt2"):
 
 @torch.no_grad()
 def predictions(hf, batches):
-    """Logits, targets and inputs of the head, at the positions that are read."""
+    """The logits, the targets and the inputs of the head at the positions that are read."""
     inputs = []
     handle = hf.get_output_embeddings().register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
     parts = [(hf(b.tokens, attention_mask=b.mask).logits[b.read], b.targets[b.read]) for b in batches]
@@ -63,7 +63,7 @@ def predictions(hf, batches):
 
 @torch.no_grad()
 def ours(model, batches, recipe=()):
-    """Logits of a TransformerLens model under hooks, at the positions that are read."""
+    """The logits of a TransformerLens model under hooks, at the positions that are read."""
     options = lambda b: {"one_zero_attention_mask": b.mask} if hasattr(model, "mlm_head") else {}  # noqa: E731
     with model.hooks(fwd_hooks=list(recipe)):
         return torch.cat([model(b.tokens, **options(b))[b.read] for b in batches])
@@ -74,7 +74,7 @@ def prepared(model, texts, kind, **options):
 
 
 def least_squares(E, y):
-    """Slope, intercept, R² and adjusted R² of y on rows of E."""
+    """Slope, intercept, R² and adjusted R² of y regressed on the rows of E."""
     design = np.column_stack([E, np.ones(len(E))])
     solution = np.linalg.lstsq(design, y, rcond=None)[0]
     r2 = 1 - ((y - design @ solution) ** 2).sum() / ((y - y.mean()) ** 2).sum()
@@ -98,7 +98,7 @@ def array(tensor):
 
 @pytest.fixture
 def toy(load_toy, hf_directory, texts):
-    """A toy in float64, its transformers twin, batches, a fit."""
+    """A toy in float64, the same model in transformers, batches and a fit."""
 
     def make(kind, **options):
         model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
@@ -110,7 +110,7 @@ def toy(load_toy, hf_directory, texts):
 
 @pytest.fixture(scope="module")
 def yelp(shared):
-    """The trained model in float64 and 24 rows of its text."""
+    """The trained model in float64, with 24 rows of its text."""
     directory = shared / "models/gpt2-yelp"
     model, text = interp.load(directory, dtype=DOUBLE), (shared / "data/yelp/valid.txt").read_text(encoding="utf-8")
     rows = torch.cat([batch.tokens for batch in corpora.batches(model, [text[:40_000]])])
@@ -218,7 +218,7 @@ def test_dimensions_are_those_of_numpy_scipy_and_sklearn(kind, case):
         assert table["spearman_shuffled"].abs().mean() < 2 / np.sqrt(len(E))
 
 
-def test_rows_that_are_no_tokens_are_left_out(padded, texts):
+def test_rows_that_are_not_tokens_are_left_out(padded, texts):
     model, hf = interp.load(padded("gpt2"), dtype=DOUBLE), transformers_model(padded("gpt2"))
     batches = prepared(model, texts, "gpt2")
     fit = encoding.fit(model, batches, **QUIET)
@@ -417,7 +417,7 @@ def test_bad_prunings(toy, texts):
         encoding.pruning_curve(it.model, it.batches, fit=it.fit, **QUIET)
 
 
-def test_one_pass_is_each_alone(toy):
+def test_one_pass_equals_each_alone(toy):
     it = toy("gpt2")
     make = lambda: (  # noqa: E731
         PrunedPredictions(it.model, it.fit, ["spearman", "reverse"], "axis", [0, 0.2, 0.55], 0),
@@ -464,7 +464,7 @@ def test_a_sample_of_positions(kind, toy):
 
 @pytest.mark.parametrize("basis", ["axis", "pca"])
 def test_text_of_a_pruned_model(basis, toy, texts):
-    """Against transformers' greedy text with the dimensions taken out of an untied output matrix."""
+    """Against transformers' greedy text with the dimensions removed from an untied output matrix."""
     it = toy("gpt2")
     prompts = interp.generation.prompts(it.model, texts, n=6, prompt_tokens=3, new_tokens=8)
     options = {"basis": basis, "fractions": [0, 0.3, 0.6], "order": "reverse"}
@@ -486,13 +486,13 @@ def test_text_of_a_pruned_model(basis, toy, texts):
         measures = interp.generation.text_metrics(texts_of)
         assert (row.diversity, row.n_tokens) == (pytest.approx(measures["diversity"]), measures["n_tokens"])
     assert table["agreement"][0] == 1 > table["agreement"][2]
-    assert table["agreement_low"].isna().all()  # of fewer than 20 prompts
+    assert table["agreement_low"].isna().all()  # fewer than 20 prompts
     curve = encoding.pruning_curve(it.model, it.batches, fit=it.fit, **options, **QUIET)
     np.testing.assert_allclose(table["perplexity"], curve["perplexity"])
 
 
 def test_types_on_principal_axes(toy):
-    """Up to the sign, which scikit-learn may turn otherwise."""
+    """Equal up to the sign, which scikit-learn may choose differently."""
     it = toy("gpt2")
     study = encoding.study(it.model, it.batches, orders=["random"], bases=["axis"], ratios=[2], **QUIET)
     E = array(it.hf.get_output_embeddings().weight)
@@ -509,7 +509,7 @@ def test_types_on_principal_axes(toy):
 
 
 def weighted_inverse(A, weights):
-    """Ω · A⁻¹, element by element, with the weights Ω written out."""
+    """Ω · A⁻¹ element by element, with the weights Ω written out."""
     size = np.abs(A)
     n = max(1, round(len(A) / 10))
     omega = {
@@ -565,7 +565,7 @@ def test_steering_gives_what_the_report_says(kind, case):
                 torch.testing.assert_close(
                     change[:, row.token_id], torch.full_like(plain[:, 0], np.log(row.requested)), atol=1e-9, rtol=0
                 )
-            elif name == "fitted":  # the paper's edit of an untied output embedding
+            elif name == "fitted":  # the paper's edit, on an untied output embedding
                 kept = weight[row.token_id].detach().clone()
                 with torch.no_grad():
                     weight[row.token_id] -= np.log(row.requested) * torch.tensor(
@@ -577,7 +577,7 @@ def test_steering_gives_what_the_report_says(kind, case):
                 torch.testing.assert_close(logits.log_softmax(-1), expected, atol=tolerance, rtol=0)
 
 
-def test_a_constant_shift_comes_near_on_a_trained_model(yelp):
+def test_a_constant_shift_is_nearly_right_on_a_trained_model(yelp):
     fit = encoding.fit(yelp.model, yelp.rows[:96], **QUIET)
     table = encoding.steering_report(yelp.model, fit, ratios=[1 / 5, 1 / 2, 2, 5], **QUIET)
     assert table["token_id"].nunique() == 15
@@ -700,7 +700,7 @@ def test_directions_that_are_refused(toy):
 
 @torch.no_grad()
 def ablations(model, batches, neurons, counts, n_types, means_over=None):
-    """Each neuron of the last MLP set to its mean by a hook, in full forwards."""
+    """Each neuron of the last MLP is set to its mean by a hook, in full forward passes."""
     layer = model.cfg.n_layers - 1
     post, scale = f"blocks.{layer}.mlp.hook_post", "ln_final.hook_scale"
     caches = [model.run_with_cache(batch.tokens, names_filter=[post, scale])[1] for batch in batches]
@@ -765,7 +765,7 @@ def test_exact_neurons_are_ablations_in_the_full_model(kind, load_toy, padded, t
     np.testing.assert_allclose(table["logit_var"], cosines.var(1), rtol=1e-7)
 
 
-def test_a_screen_comes_near_and_its_top_is_exact(yelp):
+def test_a_screen_is_nearly_right_and_its_top_is_exact(yelp):
     counts = np.bincount(yelp.rows.flatten().numpy(), minlength=1000)
     options = {"unigram": counts, **QUIET}
     exact = encoding.frequency_neurons(yelp.model, yelp.rows[:2], scan="exact", **options)
@@ -785,7 +785,7 @@ def test_a_screen_comes_near_and_its_top_is_exact(yelp):
 
 
 def test_neurons_on_a_share_of_the_positions(load_toy, texts):
-    """Effects average over a sample of the positions, means over all."""
+    """Effects are averages over a sample of the positions, and means over all positions."""
     model, counts = load_toy("gpt2", dtype=DOUBLE), np.arange(67)
     batches = corpora.batches(model, texts[:12], layout="texts")
     options = {"unigram": counts, "scan": "exact", "share": 0.3, **QUIET}
@@ -800,7 +800,7 @@ def test_neurons_on_a_share_of_the_positions(load_toy, texts):
 
 
 def test_the_screen_is_right_to_second_order(load_toy, texts):
-    """With a hundredth of the output weights, what is left is of the third order: about 1e-6 of the effect."""
+    """With a hundredth of the output weights, the error is of third order: about 1e-6 of the effect."""
     model = load_toy("gpt2", dtype=DOUBLE)
     with torch.no_grad():
         model.blocks[1].mlp.W_out *= 0.01
@@ -829,7 +829,7 @@ def test_models_without_such_neurons(load_toy, texts):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of a few steps, steps 0, 2, 10 kept."""
+    """A run of a few steps, of which steps 0, 2 and 10 are kept."""
     options = {**TINY, "tokens": 3000, "n_layers": 1, "vocab_size": 300, "checkpoints": [0, 2, 10]}
     return train("gpt2", Texts(TEXTS, HELD_OUT), out=tmp_path_factory.mktemp("run") / "out", **options, **QUIET)
 
@@ -867,7 +867,7 @@ def test_dynamics_are_those_of_each_checkpoint(run):
 
 @pytest.mark.slow
 def test_a_study_of_steps(run):
-    """The dynamics of the steps that were asked for, on the text as the study reads it."""
+    """The dynamics of the requested steps, on the text as the study reads it."""
     model, counts = interp.load(run), Unigrams(np.arange(1, 301), "rising")
     options = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2], "unigram": counts}
     text = {"bos": True, "context": 16}
@@ -920,7 +920,7 @@ def test_dimensions_that_follow_from_others_do_not_count():
     assert (deficient.rank, deficient.n_dims) == (20, 34)
     r2 = LinearRegression().fit(W.T, -np.log(alpha)).score(W.T, -np.log(alpha))
     few = encoding.regression.fit_arrays(np.concatenate([W[:5, :20]] * 6), alpha[:20])
-    assert (few.rank, few.n_types) == (5, 20), "fewer types than dimensions, but more than independent ones"
+    assert (few.rank, few.n_types) == (5, 20), "fewer types than dimensions, but more than independent dimensions"
     for found in (whole, deficient):
         assert found.r2 == pytest.approx(r2, abs=1e-12)
         assert found.adj_r2 == pytest.approx(1 - (1 - r2) * 499 / 479, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Intervals of steered probabilities against brute force: every group of texts left out in turn."""
+"""Intervals of steered probabilities against brute force, which leaves out every group of texts in turn."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_intervals_of_errors_are_of_medians_on_the_same_texts(load_toy):
     model = load_toy("gpt2").double()
     ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
     study = encoding.study(model, ids, unigram=np.arange(67), **SMALL | {"shifts": ["exact", "constant"]})
-    assert study.steering_error.query("shift == 'exact'")["error_low"].eq(0).all(), "what is exact on these texts"
+    assert study.steering_error.query("shift == 'exact'")["error_low"].eq(0).all(), "steering is exact on these texts"
     assert (study.steering_error["error"] < study.steering_error["error_high"]).all()
     table = study.steering.query("shift == 'constant' and group == 'rare'")
     ratios = []

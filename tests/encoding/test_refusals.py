@@ -1,4 +1,4 @@
-"""Bad arguments of the encoding analysis are refused before the model reads a text; odd but sound ones are read."""
+"""Bad arguments of the encoding analysis are refused before the model reads text; odd but valid ones are accepted."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from interp.encoding.steering import sample_tokens
 
 
 def other_tokenizer(w: Workshop) -> Unigrams:
-    """Counts over as many types, of another vocabulary."""
+    """Counts over the same number of types, from another vocabulary."""
     return Unigrams(w.counts.counts, "elsewhere", tokenizer="another")
 
 
@@ -78,7 +78,7 @@ CASES: dict[str, Case] = {
         "use must be a bool for each of the 40 types, found int64 (40,)",
         lambda w: regressed(use=np.arange(40) % 2),
     ),
-    "a choice of fewer": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
+    "a choice of too few types": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
     "counts of another tokenizer": (
         BAD,
         "were made with another tokenizer",
@@ -137,13 +137,13 @@ CASES: dict[str, Case] = {
         "seed must be at least 0, found -1",
         lambda w: encoding.fit(w.model("gpt2"), w.texts, seed=-1, **quiet),
     ),
-    "a seed of a half": (TYPE, "seed must be a whole number, found 0.5", lambda w: encoded(w, seed=0.5)),
+    "a fractional seed": (TYPE, "seed must be a whole number, found 0.5", lambda w: encoded(w, seed=0.5)),
     "a seed for neurons": (
         BAD,
         "seed must be at least 0, found -1",
         lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=0.5, seed=-1, **quiet),
     ),
-    "a share of two": (
+    "a share above 1": (
         BAD,
         "share must lie above 0",
         lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=2, **quiet),
@@ -170,7 +170,7 @@ def test_bad_input(name: str, workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_sequences_of_any_kind(workshop: Workshop) -> None:
-    """Generators and arrays are read once, and give what lists give."""
+    """Generators and arrays are read once, and give the same results as lists."""
     model, fit = workshop.model("gpt2"), workshop.fit()
     curve = [
         encoding.pruning_curve(model, workshop.texts, fit=fit, order="slope", fractions=fractions, **quiet)
@@ -197,7 +197,7 @@ def test_sequences_of_any_kind(workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_counts_for_dynamics_in_any_form(workshop: Workshop) -> None:
-    """Counts, an array or a file of them."""
+    """As counts, as an array or as a file."""
     workshop.counts.save(workshop.root / "counts.safetensors")
     given = (workshop.counts, workshop.counts.counts, workshop.root / "counts.safetensors")
     tables = [

@@ -1,4 +1,4 @@
-"""R² by cross-validation against scikit-learn on the same folds, and its interval against the truth."""
+"""Cross-validated R² against scikit-learn on the same folds, and its interval against the true value."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from interp.models.embeddings import Embeddings
 
 
 def planted(d=12, n=400, seed=0, noise=1.0):
-    """Embeddings and a target that is linear in them but for noise."""
+    """Embeddings, and a target that is linear in them apart from noise."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * np.geomspace(1, 100, d) + rng.normal(size=d)
     return X, X @ (rng.normal(size=d) / np.geomspace(1, 100, d)) + noise * rng.normal(size=n)
@@ -56,7 +56,7 @@ def test_dimensions_that_follow_from_others_change_nothing():
     assert ours(more, y)["cv_r2"] == pytest.approx(by_sklearn(X, y), abs=1e-9)
 
 
-def test_a_slope_that_one_fold_alone_decides_is_open():
+def test_a_slope_that_depends_on_one_fold_alone_is_left_open():
     X, y = planted()
     X[:, 0] = np.arange(len(y)) == 7
     assert np.isnan(ours(X, y)).all()
@@ -79,14 +79,14 @@ def test_noise_explains_nothing_of_unseen_types():
 
 @pytest.mark.slow
 def test_the_interval_holds_what_new_types_give():
-    """R² of the population is in it for about 95 of 100 draws of types, with tails of the noise heavier than normal."""
+    """It contains the population's R² in about 95 of 100 draws of types, with noise of heavier tails than normal."""
     d, n, slope = 5, 400, np.ones(5)
     inside = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
         X, noise = rng.normal(size=(n, d)), rng.standard_t(8, size=n) * np.sqrt(6 / 8)
         found = ours(X, X @ slope + noise)
-        truth = 1 - (1 + d / n) / (d + 1)  # what a regression on n types explains of others
+        truth = 1 - (1 + d / n) / (d + 1)  # the share that a regression on n types explains of other types
         inside += found["cv_r2_low"] < truth < found["cv_r2_high"]
     assert 0.90 < inside / 200 < 0.99
 

@@ -1,4 +1,4 @@
-"""Text that a study continues without some dimensions, against brute force and the function that writes it."""
+"""Text that a study continues without some dimensions, against brute force and the function that generates it."""
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ def t_of(values):
 
 
 def test_intervals_leave_out_each_prompt(drawn):
-    """Student's interval of a mean, and the jackknife of a diversity, from texts decoded once more."""
+    """Student's interval of a mean, and the jackknife of a diversity, from texts that are decoded again."""
     model, texts, prompts, study = drawn
     order = removal_order(encoding.fit(model, texts, progress=False), "random", "axis")
 

@@ -1,4 +1,4 @@
-"""Figures for a paper: nothing is cut, all type is of 8 points and embedded, and no series needs its colour."""
+"""Figures for a paper: nothing is cut off, all type is embedded and 8 points high, and no series relies on colour."""
 
 import importlib.util
 import itertools
@@ -24,14 +24,14 @@ from interp.testing import toy_decoder
 
 
 def lines(*colours):
-    """Series that differ in nothing but their colours."""
+    """Series that differ only in their colours."""
     out = figure("Title", "x", "y")
     for number, colour in enumerate(colours):
         out.add_scatter(x=[0, 1, 2], y=[number, number + 1, 0], name=f"series {number}", line_color=colour)
     return out
 
 
-def test_series_of_one_look_get_their_own():
+def test_series_that_look_alike_are_made_distinct():
     samples = legend_samples(paper.drawn(in_grey(lines("#0072b2", "#d55e00", "#009e73")), width=6.8))
     assert not any(alike(*two) for two in itertools.combinations(samples, 2))
 
@@ -65,7 +65,7 @@ def test_a_figure_of_plotly_alone_has_the_colours_of_plotly():
 
 
 def test_quartiles_of_a_box_are_those_of_plotly():
-    """For eight numbers plotly's `linear` method has the quartiles half-way between two of them."""
+    """For eight numbers, plotly's `linear` method puts each quartile half-way between two of them."""
     out = figure("Title", "", "y").add_box(x=["a"] * 8, y=[1, 2, 3, 4, 5, 6, 7, 8], name="one", marker_color=GREY)
     (axes,) = paper.drawn(out, width=3.3).axes
     corners = axes.patches[0].get_path().vertices[:, 1]
@@ -83,13 +83,13 @@ def test_a_grid_has_its_first_row_above_and_its_numbers():
     assert axes.yaxis.get_inverted()
 
 
-def test_a_grid_without_a_number_is_drawn_all_the_same():
+def test_a_grid_without_numbers_is_drawn_anyway():
     out = figure("overlap", "", "")
     add_grid(out, pd.DataFrame(np.nan, ["a", "b"], ["a", "b"]), "%{z}")
     assert (out.data[0].zmin, out.data[0].zmax) == (-1, 1)
 
 
-def test_a_level_with_a_name_stands_in_the_legend():
+def test_a_named_level_is_in_the_legend():
     out = lines("#0072b2").add_hline(y=0.5, line={"dash": "dot", "color": GREY}, annotation_text="chance")
     drawn = paper.drawn(out.update_traces(showlegend=True), width=3.3)
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["series 0", "chance"]
@@ -107,8 +107,8 @@ def test_the_name_of_a_panel_stands_above_its_notes(width):
     assert not any(axes.title.get_window_extent().overlaps(note.get_window_extent()) for note in axes.texts)
 
 
-def test_names_of_points_stand_beside_them_and_not_on_one_another():
-    """Three of near points; of those above one another, the last ones would otherwise be above the axes."""
+def test_names_of_points_are_beside_them_and_do_not_overlap():
+    """Three points are close together; of names stacked upwards, the last ones would otherwise be above the axes."""
     out = figure("Title", "x", "y").add_scatter(x=[0, 1], y=[0, 1], line={"color": "#000000"})
     for x, y in ((0.5, 0.8), (0.52, 0.84), (0.54, 0.82)):
         out.add_annotation(x=x, y=y, text="672", showarrow=False, yshift=11)
@@ -162,7 +162,7 @@ def test_a_file_is_the_same_each_time_and_has_its_title(tmp_path):
     assert "Title" in check(out.save(tmp_path / "titled.pdf", style="titled"), 3.3)
 
 
-def test_letters_without_a_font_are_told_once(tmp_path):
+def test_letters_without_a_font_are_reported_once(tmp_path):
     out = figure("𒀀𒀁", "𒀀", "y").add_scatter(x=[0, 1], y=[0, 1])
     with pytest.warns(UserWarning, match="no installed font has 𒀀 𒀁, drawn as boxes") as told:
         out.save(tmp_path / "one.pdf", style="titled")
@@ -171,7 +171,7 @@ def test_letters_without_a_font_are_told_once(tmp_path):
 
 def test_a_font_that_was_installed_later_is_found():
     for path in set(font_manager.findSystemFonts()) - {font.fname for font in font_manager.fontManager.ttflist}:
-        with pytest.raises(RuntimeError):  # it is no font
+        with pytest.raises(RuntimeError):  # the file is not a font
             font_manager.fontManager.addfont(path)
 
 

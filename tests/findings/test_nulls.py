@@ -1,4 +1,4 @@
-"""Where there is nothing to find, "yes" is said at most 5 times in 100."""
+"""If there is nothing to find, the answer is "yes" at most 5 times in 100."""
 
 from collections.abc import Callable, Iterable
 
@@ -26,7 +26,7 @@ from interp.probing.uncertainty import ALPHA, averaged, compared
 
 
 def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:
-    """How often the answer to each question is yes, of a hundred draws."""
+    """How often the answer to each question is yes in a hundred draws."""
     answers = [
         (one.question, one.verdict == "yes") for seed in range(100) for one in found(np.random.default_rng(seed))
     ]
@@ -35,7 +35,7 @@ def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dic
 
 
 @pytest.mark.slow
-@pytest.mark.e2e  # for its time
+@pytest.mark.e2e  # because of its time
 def test_random_biases_and_texts(load_toy):
     model = load_toy("gpt2")
 
@@ -80,7 +80,7 @@ def test_probabilities_shuffled_over_types():
 
 @pytest.mark.slow
 def test_directions_that_have_nothing_to_do_with_each_other():
-    """Of a text whose groups are all but alike."""
+    """On a text whose groups are nearly identical."""
     kinds = {"word frequency": ("frequency", 4), "principal axes": ("PC", 10), "outlier dimensions": ("dim", 5),
              "sink keys": ("sink key", 10)}  # fmt: skip
 

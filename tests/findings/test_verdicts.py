@@ -1,4 +1,4 @@
-"""Each kind of finding on constructed tables: yes, partly, no, cannot tell."""
+"""Each kind of finding on constructed tables, with the verdicts yes, partly, no and cannot tell."""
 
 import math
 
@@ -26,7 +26,7 @@ def test_a_finding_is_a_sentence():
     assert str(finding()) == "Is it so? Yes: it is 1.000 [0.500, 1.500]."
     assert str(finding(unit="nats", form="{:+.1f}")) == "Is it so? Yes: it is +1.0 nats [+0.5, +1.5]."
     below = finding(value=-1.0, low=-1.5, high=-0.5, control=-0.25, compared_with="by chance")
-    assert str(below) == "Is it so? Yes: it is −1.000 [−1.500, −0.500]; by chance: −0.250.", "minus signs, no hyphens"
+    assert str(below) == "Is it so? Yes: it is −1.000 [−1.500, −0.500]; by chance: −0.250.", "minus signs, not hyphens"
     assert str(finding(control=0.25, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: 0.250.")
     bare = finding(verdict="cannot tell", low=NONE, high=NONE, compared_with="nothing is like it")
     assert str(bare) == "Is it so? Cannot tell: it is 1.000 (no interval); nothing is like it."
@@ -67,7 +67,7 @@ def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, control=0.3
     ("delta", "low", "high", "spearman", "verdict"),
     [
         (0.2, 0.1, 0.3, 0.8, "yes"),
-        (0.2, 0.1, 0.3, 0.25, "partly"),  # a random direction is as close to log u
+        (0.2, 0.1, 0.3, 0.25, "partly"),  # a random direction is just as close to log u
         (-0.2, -0.3, -0.1, 0.8, "no"),
         (0.2, -0.1, 0.5, 0.8, "cannot tell"),
         (0.2, NONE, NONE, 0.8, "cannot tell"),
@@ -135,7 +135,7 @@ def test_token_probability_is_linear(low, high, before, verdict):
         (0.9, NONE, "cannot tell"),
     ],
 )
-def test_dimensions_can_go(agreement, reach, verdict):
+def test_dimensions_can_be_removed(agreement, reach, verdict):
     rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": [agreement, 0.8]}
     ends = {f"top1_agreement_{name}": [agreement + at, 0.8 + at] for name, at in (("low", -reach), ("high", reach))}
     (found,) = removable(pd.DataFrame(rows | ends))

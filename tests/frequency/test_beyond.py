@@ -33,7 +33,7 @@ def ids():
 
 @torch.no_grad()
 def inputs_of(hf, ids):
-    """What the unembedding of transformers reads, `[rows, pos, d_model]`."""
+    """The input of transformers' unembedding, `[rows, pos, d_model]`."""
     seen = []
     handle = hf.get_output_embeddings().register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     hf(ids)
@@ -43,7 +43,7 @@ def inputs_of(hf, ids):
 
 @torch.no_grad()
 def log_p_of(hf, ids, added=None, keep=None):
-    """Log-probabilities of transformers with a vector added to the input of the unembedding, or only parts kept."""
+    """Log-probabilities of transformers with a vector added to the unembedding's input, or only parts of it kept."""
 
     def edit(module, args):
         h = args[0] if added is None else args[0] + added.to(args[0])
@@ -79,7 +79,7 @@ def test_directions_are_vectors_added_in_transformers(kind, hf_directory, load_t
 
 
 def test_controls_have_the_norm_or_the_effect_and_are_what_adding_them_does(hf_directory, load_toy, ids):
-    """The vector of each control is found again by least squares from its shift of the logits."""
+    """The vector of each control is recovered by least squares from its shift of the logits."""
     model = load_toy("gpt2")
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory("gpt2")).eval()
     b_ln, W_U = model.ln_final.b.detach().double(), model.W_U.detach().double()
@@ -134,7 +134,7 @@ def test_a_folded_model_is_refused(asked, load_toy, texts):
 
 
 def tables(values, own, low, high):
-    """`kl` and `controls` of one bias whose ΔKL is `own`, among others of both kinds."""
+    """`kl` and `controls` for one bias whose ΔKL is `own`, among controls of both kinds."""
     kl = pd.DataFrame({"bias": "ln", "scale": [0.0], "delta_kl": own, "delta_kl_low": low, "delta_kl_high": high})
     kinds = [{"bias": "ln", "scale": 0.0, "kind": kind, "delta_kl": x} for kind, some in values.items() for x in some]
     return kl, pd.DataFrame(kinds)
@@ -161,7 +161,7 @@ def test_rank_and_its_p():
 
 @pytest.mark.slow
 def test_a_random_direction_is_seldom_beyond_the_others(load_toy, ids):
-    """Every one of 160 directions in turn, among 39 of the others, without the protection of an interval."""
+    """Each of 160 directions in turn is compared with 39 of the others, without the protection of an interval."""
     model = load_toy("gpt2")
     drawn = Controls.of(model, {"ln": model.ln_final.b.detach()}, [0.0], n=160, u=U, classes=COUNTS * 0, seed=0)
     observe(model, corpora.batches(model, ids), drawn.predictions, progress=False)
@@ -189,7 +189,7 @@ def test_bands_are_shares_of_the_text():
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_bands_equal_slow_counting(kind, load_toy, texts):
-    """NLL and calibration error by loops over positions; b_FC goes its own way."""
+    """NLL and calibration error by loops over positions; b_FC is computed differently."""
     model = load_toy(kind)
     batches = corpora.batches(model, texts, batch_size=5, **({"mask_rate": 0.4} if kind == "bert" else {}))
     effect = bias_effect(model, batches, scales=[0, 1], bands=3, **quiet)
@@ -212,7 +212,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
         np.testing.assert_allclose(found["nll"], [np.mean(nll[band]) for band in range(3)], rtol=1e-4)
         np.testing.assert_allclose(found["share"], sums[2].sum(1) / n)
         np.testing.assert_allclose(found["predicted"], sums[1].sum(1) / n, rtol=1e-4)
-        # a mass on the edge of two bins may fall in either
+        # a probability on the edge of two bins may fall into either
         np.testing.assert_allclose(found["calibration_error"], np.abs(sums[1] - sums[2]).sum(1) / n, atol=2 / n)
         whole = np.concatenate([nll[band] for band in range(3)]).mean()
         kept = effect.bands.query("bias == @bias and scale == 1")["nll"].to_numpy()
@@ -223,7 +223,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
 
 
 def test_a_calibrated_model_has_no_error(load_toy):
-    """Tokens drawn from the model's own predictions."""
+    """Tokens are drawn from the model's own predictions."""
     model = load_toy("gpt2")
     predictions = MeanPredictions(model, [Variant()], bands=frequency_bands(U, 2))
     generator = torch.Generator().manual_seed(0)
@@ -239,7 +239,7 @@ def test_a_calibrated_model_has_no_error(load_toy):
 
 
 def test_outlier_dimensions_are_found_where_they_are_made(load_toy, ids):
-    """A dimension of γ and b_LN that is far larger than the others."""
+    """One dimension of γ and b_LN is far larger than the others."""
     model = load_toy("gpt2")
     found = OutlierDims(model)
     with torch.no_grad():
@@ -249,7 +249,7 @@ def test_outlier_dimensions_are_found_where_they_are_made(load_toy, ids):
     assert found.table["share"].tolist() == [1.0]
 
 
-def test_a_batch_of_which_nothing_is_read_counts_for_nothing(load_toy, ids):
+def test_a_batch_without_positions_to_read_changes_nothing(load_toy, ids):
     model = load_toy("gpt2")
     batches = corpora.batches(model, ids, batch_size=10)
     read = [*batches]
@@ -322,8 +322,8 @@ def test_verdict_of_frequent_words():
     assert verdicts == {"above": "yes", "among": "partly", "alone": "cannot tell"}
 
 
-def test_runs_are_compared_in_what_they_were_asked_further(load_toy, ids):
-    """In two runs or more that have it; each number and point is one of the run's own tables."""
+def test_runs_are_compared_in_what_they_measured_beyond_the_papers(load_toy, ids):
+    """At least two runs must have it; each number and point comes from the run's own tables."""
     model = load_toy("gpt2")
     with torch.no_grad():
         model.ln_final.b[3] = 40.0  # an outlier dimension
@@ -349,7 +349,7 @@ def test_runs_are_compared_in_what_they_were_asked_further(load_toy, ids):
 
 
 def test_trained_models_beside_their_controls(shared):
-    """The figures of both models with their mean input scaled, and where these stand among random directions."""
+    """The numbers of both models with their mean input scaled, and their ranks among random directions."""
     model = interp.load(shared / "models/gpt2-yelp")
     yelp = shared / "data/yelp/valid.txt"
     how = {"directions": ["mean"], "controls": FEWEST_CONTROLS, "progress": False}
@@ -362,7 +362,7 @@ def test_trained_models_beside_their_controls(shared):
 
 
 def test_trained_llama_with_its_mean_scaled(shared):
-    """KL(u‖q) at λ = 1, ½ and 0 as plain transformers give it, on forty stories whose BOS counts as a word."""
+    """KL(u‖q) at λ = 1, ½ and 0 from plain transformers, on forty stories whose BOS counts as a word."""
     model = interp.load(shared / "models/llama-stories260k")
     stories = json.loads((shared / "data/tinystories/tinystories_1000.json").read_text(encoding="utf-8"))[:40]
     text = [f"<s>{story}" for story in stories]

@@ -1,4 +1,4 @@
-"""Question 1 against a plain-transformers computation, written apart: edit the bias, run, average the softmax."""
+"""Question 1 against an independent computation in plain transformers: edit the bias, run, average the softmax."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def yelp(shared):
 
 
 def test_trained_gpt2_equals_transformers(shared, yelp):
-    """All scales on a real model and real text, one stream cut into rows of 64."""
+    """All scales, on a real model and a real text that is cut into rows of 64 tokens."""
     directory = shared / "models/gpt2-yelp"
     model = interp.load(directory)
     counts = corpora.count_unigrams(model, [yelp])
@@ -86,7 +86,7 @@ def test_trained_gpt2_equals_transformers(shared, yelp):
 
 
 def test_published_reference_figures(shared, yelp):
-    """Figures measured with transformers alone: unigram over all rows, the model on 600 rows of the second half."""
+    """Numbers measured with transformers alone: unigrams over all rows, the model on 600 rows of the second half."""
     model = interp.load(shared / "models/gpt2-yelp")
     tokens = torch.cat([batch.tokens for batch in corpora.batches(model, [yelp])])
     counts = np.bincount(tokens.flatten().numpy(), minlength=1000)
@@ -120,7 +120,7 @@ def test_llama_has_no_such_bias(shared):
 
 @pytest.mark.parametrize("width", [0.5, 30.0, 80.0])
 def test_shared_exponential_equals_softmax(width, load_toy, texts):
-    """Shifts on both sides of the range where the shared exponential is left; against float64 softmax."""
+    """Shifts inside and outside the range of the shared exponential, against a float64 softmax."""
     model = load_toy("gpt2")
     generator = torch.Generator().manual_seed(0)
     shifts = [width * torch.rand(67, generator=generator).double() for _ in range(3)]
@@ -151,8 +151,8 @@ def test_merging_observers_is_one_run(load_toy, texts):
     assert parts[1].n_scored == parts[0].n_scored == 9 * 11
 
 
-def test_rows_that_are_no_tokens_are_left_out(load_toy, texts):
-    """A padded vocabulary gives what the same model without the padding gives."""
+def test_rows_that_are_not_tokens_are_left_out(load_toy, texts):
+    """A padded vocabulary gives the same results as the same model without the padding."""
     model, padded = load_toy("gpt2"), load_toy("gpt2")
     padded.unembed.W_U.data = torch.cat([model.W_U.data, 3 * torch.ones(16, 5)], 1)
     padded.unembed.b_U.data = torch.zeros(72)
@@ -330,7 +330,7 @@ def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeyp
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 @pytest.mark.parametrize(("weight", "bias"), [(60, 60), (1, 200)])
 def test_probabilities_that_float32_does_not_hold(kind, weight, bias, hf_directory, texts):
-    """A sharp final norm, or a large b_LN: KL is what transformers gives in float64, and not infinite."""
+    """With a sharp final norm or a large b_LN, KL is that of transformers in float64, and not infinite."""
     cls = {"gpt2": transformers.GPT2LMHeadModel, "bert": transformers.BertForMaskedLM}[kind]
     norm = {"gpt2": "transformer.ln_f", "bert": BERT["ln"].removesuffix(".bias")}[kind]
     hf = cls.from_pretrained(hf_directory(kind)).eval()
@@ -348,7 +348,7 @@ def test_probabilities_that_float32_does_not_hold(kind, weight, bias, hf_directo
         expected = kl(counts.distribution, q)
         assert 10 < expected < np.inf
         found = effect.kl.set_index("scale").loc[scale, "kl_unigram_model"]
-        assert found == pytest.approx(expected, rel=1e-4)  # float32 logits of hundreds
+        assert found == pytest.approx(expected, rel=1e-4)  # float32 logits in the hundreds
     assert (effect.probabilities.arrays["probability"] > 0).all()
 
 
@@ -361,7 +361,7 @@ def test_probabilities_that_float64_does_not_hold_are_refused(load_toy, texts):
 
 
 @pytest.mark.filterwarnings("ignore:.*of the tokens of texts are")
-def test_counts_at_rows_that_are_no_tokens_are_refused(load_toy, texts):
+def test_counts_at_rows_that_are_not_tokens_are_refused(load_toy, texts):
     model = load_toy("gpt2")
     model.tokenizer = make_tokenizer_of(60)
     counts = np.arange(1, 68)

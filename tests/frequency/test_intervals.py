@@ -1,4 +1,4 @@
-"""Intervals against brute force: every group of texts left out in turn, with transformers' own logits in float64."""
+"""Intervals against brute force, which leaves out every group of texts in turn, with transformers' float64 logits."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ SCALES = [0.0, 0.5]
 
 @torch.no_grad()
 def by_row(model, ids, shift):
-    """Probabilities and NLL of each row of token ids, of the model's logits with a vector added."""
+    """Probabilities and NLL of each row of token ids, from the model's logits with a vector added."""
     log_p = (model(ids).double() + shift).log_softmax(-1)
     nll = -log_p[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
     return log_p.exp().numpy(), nll.numpy()
 
 
 def measured(p, nll, ids, u):
-    """KL, JS, perplexity and balanced NLL of some rows."""
+    """KL, JS, perplexity and balanced NLL on some rows."""
     q, seen = p.reshape(-1, p.shape[-1]).mean(0), u > 0
     middle = (u + q) / 2
     js = (stats.entropy(u, middle) + stats.entropy(q, middle)) / 2
@@ -52,7 +52,7 @@ def counted(load_toy):
 
 
 def test_intervals_are_those_of_leaving_out_each_group(counted):
-    """50 rows are groups of four, the last of two."""
+    """50 rows make groups of four, with two rows in the last one."""
     model, ids, counts = counted
     effect = bias_effect(model, ids, unigram=counts, scales=SCALES, progress=False)
     assert effect.provenance["intervals"] == {
@@ -111,8 +111,8 @@ def test_the_unedited_model_differs_from_itself_by_nothing(load_toy, texts):
 
 @pytest.mark.slow
 def test_correction_is_nearer_to_what_more_text_gives(shared):
-    """KL falls as q averages more positions; corrected it does not, as in findings of the same model: .300 at 640
-    positions, .220 at 2,560."""
+    """KL falls as q averages more positions, but does not when corrected. Findings of the same model had KL .300 at 640
+    positions and .220 at 2,560."""
     model = interp.load(shared / "models/gpt2-yelp")
     yelp = (shared / "data/yelp/valid.txt").read_text(encoding="utf-8").splitlines()
     text, counts = corpora.batches(model, yelp, context=64), corpora.count_unigrams(model, yelp)
@@ -146,9 +146,9 @@ def test_correlations_against_scipy():
 
 
 def test_spearman_covers():
-    """95 % intervals of ranks, of 200 samples."""
+    """95 % intervals of rank correlations, in 200 samples."""
     rng, inside = np.random.default_rng(1), 0
-    true = 6 / np.pi * np.arcsin(0.6 / 2)  # of a bivariate normal of correlation .6
+    true = 6 / np.pi * np.arcsin(0.6 / 2)  # for a bivariate normal with correlation .6
     for _ in range(200):
         x, noise = rng.standard_normal((2, 80))
         found = correlations(x, 0.6 * x + 0.8 * noise)

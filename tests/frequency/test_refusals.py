@@ -70,7 +70,7 @@ CASES: dict[str, Case] = {
             w.model("gpt2"), ["w1 w2"], directions=["mean"], controls=39, unigram=w.counts, **quiet
         ),
     ),
-    "counts of no kind": (
+    "counts in a list": (
         TYPE,
         "found list",
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, unigram=[1] * 67, **quiet),

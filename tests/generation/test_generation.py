@@ -39,7 +39,7 @@ PROMPTS = [[11], [21, 22, 23, 24, 25, 26, 27], [31, 32, 33], [41, 42, 43, 44]]
 
 
 def expected(hf, prompts, *, scale=1.0, bias=None, seed=0, eos=None, **options):
-    """transformers' new tokens with a bias multiplied, up to the end of each text; prompts padded on the left."""
+    """transformers' new tokens with a bias multiplied, up to the end of each text, for prompts padded on the left."""
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts])
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
@@ -133,7 +133,7 @@ def test_a_random_gpt2_of_124m_writes_as_in_transformers():
 @pytest.mark.quick("gpt2", "llama")
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "opt", "gptj", "gpt_neo", "llama", "mistral", "qwen2"])
 def test_every_architecture_with_prompts_of_different_lengths(kind, load_toy, hf_directory):
-    """Learned, rotary and local positions behind padding on the left, beside transformers and one prompt at a time."""
+    """Learned, rotary and local positions after left padding, against transformers and against one prompt at a time."""
     model = load_toy(kind)
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory(kind)).eval()
     eos = model.tokenizer.eos_token_id
@@ -229,7 +229,7 @@ def test_a_text_ends_with_its_end_token(gpt2):
     assert tokens(generate(gpt2, PROMPTS, decoder=biased, progress=False)) == [(eos,)] * 4
 
 
-def test_configs_of_transformers(gpt2, hf_directory):
+def test_transformers_configs(gpt2, hf_directory):
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory("gpt2")).eval()
     eos = gpt2.tokenizer.eos_token_id
     for options in (
@@ -246,8 +246,8 @@ def test_configs_of_transformers(gpt2, hf_directory):
         assert config.eos_token_id is None, "the caller's config stays as it was"
 
 
-def test_a_model_of_ones_own(gpt2):
-    """A bare HookedTransformer, in train mode, without a tokenizer, in half precision."""
+def test_a_users_own_model(gpt2):
+    """A bare HookedTransformer in train mode and half precision, without a tokenizer."""
     cfg = HookedTransformerConfig(
         n_layers=2, d_model=16, n_ctx=16, d_head=4, n_heads=4, d_vocab=30, act_fn="gelu", device="cpu", seed=0
     )
@@ -342,7 +342,7 @@ def test_hooks_that_raise_leave_nothing_behind(gpt2):
             generate(gpt2, PROMPTS, hooks=[(name, fail)], decoder=decoder, progress=False, max_new_tokens=9)
         assert active_hooks(gpt2) == []
         assert torch.equal(torch.get_rng_state(), state)
-    silent = [("blocks.0.attn.hook_result", lambda result, hook: None)]  # fires only with a flag of the model
+    silent = [("blocks.0.attn.hook_result", lambda result, hook: None)]  # fires only if a flag of the model is set
     with pytest.raises(RuntimeError, match="hook points blocks.0.attn.hook_result never fired"):
         generate(gpt2, PROMPTS, hooks=silent, max_new_tokens=2, progress=False)
     assert active_hooks(gpt2) == []
@@ -435,7 +435,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
     long = [(ids[:3], ids[3:12]) for ids in encoded if len(ids) >= 12]
     drawn = list(zip(given.ids[:, 1:].tolist(), given.human.tolist(), strict=True))
     places = [long.index(one) for one in drawn]
-    assert places == sorted(set(places)), "different ones, in the order of the text"
+    assert places == sorted(set(places)), "different prompts, in the order of the text"
     assert set(given.ids[:, 0]) == {gpt2.tokenizer.bos_token_id}
     assert given.settings["n_prompts"] == 5
     n_long = sum(len(text.split()) >= 12 for text in texts)
@@ -451,7 +451,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
 
 @pytest.mark.slow
 def test_prompts_are_drawn_at_random(gpt2):
-    """Each text that is long enough as often as any other, whatever its place; the same ones for the same seed."""
+    """Texts that are long enough are equally likely, wherever they are; the same seed gives the same prompts."""
     texts = [f"w{i} " + "w1 " * 6 if i % 2 else f"w{i}" for i in range(40)]
     firsts = [ids[0] for ids in gpt2.tokenizer(texts, add_special_tokens=False)["input_ids"] if len(ids) >= 5]
     drawn = np.zeros(20)
@@ -537,7 +537,7 @@ def test_sweep(tiny, some, corpus, tmp_path):
 
 @pytest.mark.slow
 def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
-    """On rows of the same layout and length as `bias_effect`'s, not of prompts."""
+    """It is computed on rows of the same layout and length as in `bias_effect`, not on prompts."""
     options = {"scales": [1], "decoders": ["greedy"], "progress": False}
     for layout, context in (("texts", 64), ("packed", 48)):
         found = study(tiny, some, layout=layout, context=context, **options).metrics
@@ -548,7 +548,7 @@ def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_a_killed_sweep_goes_on(tiny, some, corpus, tmp_path, monkeypatch):
+def test_a_killed_sweep_resumes(tiny, some, corpus, tmp_path, monkeypatch):
     options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}
     whole = study(tiny, some, **options)
     calls = []
@@ -618,7 +618,7 @@ def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
 
 
 def test_interval_of_mauve_is_that_of_leaving_out_each_prompt():
-    """With the clusters that mauve-text makes, and its own score of them."""
+    """With mauve-text's own clusters, and its own score of them."""
     rng = np.random.default_rng(0)
     human, machine = rng.normal(size=(100, 4)), rng.normal(0.7, 1, size=(200, 4))
     prompt_ids = np.arange(200) // 2

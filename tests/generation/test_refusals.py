@@ -1,4 +1,4 @@
-"""Bad prompts and texts that generation refuses; prompts and texts of other forms are read."""
+"""Bad prompts and texts are refused by generation; prompts and texts in other forms are read."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def no_human(w: Workshop) -> generation.GenerationStudy:
 
 
 def another_tokenizer(w: Workshop) -> Any:
-    """Prompts whose ids are within the vocabulary, but mean other words."""
+    """Prompts whose ids are within the vocabulary, but stand for other words."""
     given = prompts(w)
     return replace(given, settings=given.settings | {"tokenizer": "another"})
 
@@ -81,8 +81,16 @@ CASES: dict[str, Case] = {
     "a prompt of NaN": (TYPE, "a list of token ids, found nan", lambda w: write(w, [np.nan])),
     "a prompt of half a character": (BAD, "a prompt has the lone", lambda w: write(w, ["w1 \ud800"])),
     "prompts in one row": (TYPE, "a prompt must be a string or a list", lambda w: write(w, torch.tensor([7, 8]))),
-    "a prompt of half tokens": (TYPE, "a token id must be a whole number, found 1.9", lambda w: write(w, [[1.9, 2.2]])),
-    "measures of half tokens": (TYPE, "whole number, found 1.5", lambda w: generation.text_metrics([[1.5, 2]])),
+    "a prompt of fractional token ids": (
+        TYPE,
+        "a token id must be a whole number, found 1.9",
+        lambda w: write(w, [[1.9, 2.2]]),
+    ),
+    "measures of fractional token ids": (
+        TYPE,
+        "whole number, found 1.5",
+        lambda w: generation.text_metrics([[1.5, 2]]),
+    ),
     "measures of a text": (TYPE, "whole number, found 'w'", lambda w: generation.text_metrics(["w1 w2"])),
     "measures of negative ids": (
         BAD,
@@ -108,8 +116,8 @@ CASES: dict[str, Case] = {
     "prompts of a negative seed": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=-1)),
     "prompts of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=2**64)),
     "texts of a negative seed": (BAD, "seed must be", lambda w: written(w, seed=-1)),
-    "texts of half a batch": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
-    "half a prompt": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
+    "a fractional batch size": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
+    "a fractional number of prompts": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
 }
 
 
@@ -132,7 +140,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     w, three = workshop, np.int64(3)
     texts = written(w, seed=three, batch_size=three)
     texts.save(w.root / "texts")

@@ -1,4 +1,4 @@
-"""Intervals of measures of text against brute force: every prompt left out in turn, and measured anew."""
+"""Intervals of text measures against brute force, which leaves out every prompt in turn and measures again."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ N = 24
 
 
 def written(each, seed=0):
-    """Texts of 12 tokens of two decoders at three scales, some of one prompt shorter than an n-gram."""
+    """Texts of 12 tokens from two decoders at three scales; some of one prompt are shorter than an n-gram."""
     rng = np.random.default_rng(seed)
     rows = [
         (decoder, scale, prompt, rng.integers(0, 12 + 8 * np.nan_to_num(scale), 2 if prompt == 3 else 12))
@@ -25,7 +25,7 @@ def written(each, seed=0):
         for _ in range(1 if decoder == "human" else each)
     ]
     table = pd.DataFrame(rows, columns=["decoder", "scale", "prompt_id", "token_ids"])
-    return table.sample(frac=1, random_state=0)  # as they may come
+    return table.sample(frac=1, random_state=0)  # in any order
 
 
 def measured(texts):
@@ -42,7 +42,7 @@ def test_intervals_are_those_of_leaving_out_each_prompt(each):
     assert len(found) == 5 * len(MEASURES)
 
     def left_out(decoder, scale):
-        """The measures of all prompts, and of all but each."""
+        """The measures over all prompts, and over all prompts except each one in turn."""
         part = texts[(texts["decoder"] == decoder) & texts["scale"].isin([scale])]
         return np.array([measured(part[part["prompt_id"] != prompt]) for prompt in (None, *range(N))])
 

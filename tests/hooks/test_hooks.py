@@ -1,4 +1,4 @@
-"""The recipes, against transformers with the parameter edited."""
+"""The recipes against transformers with the parameter edited."""
 
 import numpy as np
 import pytest

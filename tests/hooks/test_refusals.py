@@ -20,7 +20,7 @@ CASES: dict[str, Case] = {
         "factor must be a finite number",
         lambda w: hooks.scale_bias(w.model("gpt2"), "ln", np.nan),
     ),
-    "a mode that is none": (BAD, "unknown mode 'median'", lambda w: taken(w, where="residual", mode="median")),
+    "an unknown mode": (BAD, "unknown mode 'median'", lambda w: taken(w, where="residual", mode="median")),
     "means of NaN": (
         BAD,
         "means has NaN or infinite values",

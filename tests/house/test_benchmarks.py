@@ -1,4 +1,4 @@
-"""The harness of the benchmarks, on contestants whose times are known, and the figures that the README quotes."""
+"""The harness of the benchmarks on contestants with known times, and the numbers that the README quotes."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_ratios_are_of_rounds(timing):
 def test_contestants_take_turns(timing):
     order: list[str] = []
     seconds = timing.alternate({name: lambda name=name: order.append(name) for name in "ab"}, repeats=2)
-    assert "".join(order) == "ab" * 3, "a round to warm up"
+    assert "".join(order) == "ab" * 3, "one warm-up round and two measured ones"
     assert [len(one.seconds) for one in seconds.values()] == [2, 2]
 
 
@@ -102,7 +102,7 @@ def papers(timing):
 
 
 def test_published_numbers_are_those_of_the_docs(papers):
-    """Every row of the tables of docs/papers.md that is compared stands in the script, and the other way round."""
+    """Every number in the script is in the tables of docs/papers.md."""
     docs = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     short = lambda value: f"{value:g}".replace("0.", ".") if abs(value) < 1 else f"{value:.1f}"  # noqa: E731
     for name, values in papers.KL.items():
@@ -117,7 +117,7 @@ def test_published_numbers_are_those_of_the_docs(papers):
     assert all(str(neuron) in docs for neuron in papers.ENTROPY_NEURONS)
 
 
-def test_what_was_not_measured_stays_open(papers):
+def test_what_was_not_measured_is_left_blank(papers):
     measured, missing = papers.table([papers.Found("a", 0.5, 0.2), papers.Found("b", float("nan"), 0.2)])
     assert measured == {"what": "a", "ours": "0.500", "published": "0.2", "difference": "+0.300"}
     assert missing == {"what": "b", "ours": "", "published": "0.2", "difference": ""}
@@ -127,13 +127,13 @@ def test_a_paper_has_numbers_of_some_models(papers, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["papers.py", "--paper", "1", "--model", "tiny-gpt2"])
     with pytest.raises(SystemExit, match="2"):
         papers.main()
-    assert "paper 1 has no numbers of tiny-gpt2; it has them of bert-base-cased" in capsys.readouterr().err
+    assert "paper 1 has no numbers for tiny-gpt2; it has them for bert-base-cased" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
-    """A small model under the name of a published one, and no network."""
+    """A small model has the name of a published one, and there is no network."""
     place = tmp_path / "hub" / "models--gpt2"
     (place / "refs").mkdir(parents=True)
     (place / "refs" / "main").write_text("abc")
@@ -147,15 +147,15 @@ def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
     assert run.returncode == 0, run.stderr
     kl = pd.read_parquet(tmp_path / "runs/frequency/kl.parquet").query("scale == 0")["kl_unigram_model"].item()
     assert f"| KL(u‖q) without b_ln | {kl:.3f} | 0.83 | {kl - 0.83:+.3f} |" in run.stdout
-    assert "- differs: the text is text.txt, the paper's webtext" in run.stdout
-    assert "- differs: 5 prompts, the paper's 100" in run.stdout
+    assert "- differs: the text is text.txt, the paper's is webtext" in run.stdout
+    assert "- differs: the run has 5 prompts, the paper 100" in run.stdout
     assert run.stdout.count("| perplexity, λ = ") == 3
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_probes_of_a_paper_from_the_cache_of_the_hub(tmp_path):
-    """A small Llama with as many states as the table asks for, and twenty pairs."""
+    """A small Llama has as many states as the table needs, and there are twenty pairs."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from interp.testing import randomise, toy_tokenizer
@@ -184,7 +184,7 @@ def test_probes_of_a_paper_from_the_cache_of_the_hub(tmp_path):
 
 
 def test_quoted_ratios_were_measured():
-    """Those of the README stand in benchmarks/RESULTS.md, which `make bench` writes."""
+    """Every ratio in the README is also in benchmarks/RESULTS.md, which `make bench` writes."""
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     quoted = RATIO.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert quoted

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, misses no public name and needs no network; its example is right."""
+"""The documentation builds without warnings, lists every public name and needs no network; its example is right."""
 
 import ast
 import base64

@@ -1,4 +1,4 @@
-"""The examples in docstrings (`>>>`) run, and print what they say; every public function has one."""
+"""The examples in docstrings (`>>>`) run and print what they show; every public function has one."""
 
 import dataclasses
 import doctest
@@ -25,7 +25,7 @@ WITHOUT = {
 
 
 def examples(name):
-    """Those of what a module offers, each with its source."""
+    """The docstrings of what a module offers, each with its source."""
     module = importlib.import_module(name)
     for public in module.__all__ if name != "interp.__main__" else ():
         offered = getattr(module, public)
@@ -35,8 +35,8 @@ def examples(name):
 
 
 def called():
-    """What a user calls, by name: what packages (in their stubs) and modules offer, but types, and classes of fields
-    alone."""
+    """What a user calls, by name: everything that packages (in their stubs) and modules offer, except types and classes
+    that only have fields."""
     home = Path(interp.__file__).parent
     packages = (".".join(stub.relative_to(home.parent).parent.parts) for stub in home.rglob("__init__.pyi"))
     for name in sorted([*packages, *(f"interp.{module}" for module in OFFERING)]):
@@ -64,7 +64,7 @@ def test_every_public_function_has_an_example():
 
 
 def test_an_example_is_the_last_section():
-    """Also where a decorator has told of the options."""
+    """This also holds if a decorator has added the options."""
     for name, offered in called():
         if name not in WITHOUT:
             _, _, last = inspect.getdoc(offered).partition("\nExamples:\n")

@@ -1,4 +1,4 @@
-"""How the house is built: what may import what, and that an analysis is declared in one place."""
+"""The architecture: what may import what, and that an analysis is declared in one place."""
 
 import ast
 import importlib
@@ -35,7 +35,7 @@ DECLARED = {
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of interp that a module imports, at its top or in a function; not those for type checkers alone."""
+    """The modules of interp that a module imports, at its top or in a function, except those for type checkers only."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     checking = [
         set(ast.walk(node))
@@ -82,7 +82,7 @@ def test_imports_go_one_way():
     assert not wrong
 
 
-def test_no_circle_of_imports():
+def test_no_circular_imports():
     known = graph()
     done: set[str] = set()
 
@@ -98,7 +98,7 @@ def test_no_circle_of_imports():
 
 
 def test_the_analyses_are_listed_once():
-    """The names of all five together stand in one file: a new analysis is one folder and one line."""
+    """Only one file contains the names of all five, so a new analysis is one folder and one line."""
     names = ("frequency", "generation", "attention", "encoding", "probing")
     lists = [
         path.relative_to(HOME).as_posix()
@@ -121,7 +121,7 @@ def test_only_figures_and_pages_know_plotly():
 
 
 def test_figures_run_no_model():
-    """They draw what they are given: none imports what runs a model, or takes or calls one."""
+    """They draw what they are given: none imports code that runs a model, or takes or calls a model."""
     wrong = []
     for path in (*HOME.rglob("figures.py"), *HOME.glob("figures/*.py"), HOME / "plots.py"):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
@@ -146,7 +146,7 @@ def test_every_module_says_what_it_offers():
 
 
 def test_public_names_are_few():
-    """What the packages themselves offer; their modules offer more to those who build on them."""
+    """This counts what the packages themselves offer; their modules offer more to developers who build on them."""
     modules = [importlib.import_module(f"interp{name}") for name in PUBLIC]
     offered = [getattr(module, name) for module in modules for name in module.__all__]
     assert len({id(thing) for thing in offered if not isinstance(thing, ModuleType)}) <= 64
@@ -158,11 +158,11 @@ MANY_OPTIONS = {
     "generation.decoding.generate", "generation.decoding.prompts", "probing.accuracy.ablation_effect",
     "probing.shared.general", "probing.shared.transfer", "probing.states.collect", "probing.sweeps.sweep",
 }  # fmt: skip
-"""Measures that users call, whose options are keywords."""
+"""Measures that users call; their options are keywords."""
 
 
 def test_functions_fit_a_screen():
-    """At most 60 lines without the docstring, and eight parameters."""
+    """They have at most 60 lines without the docstring, and at most eight parameters."""
     long, many = [], set()
     for path in HOME.rglob("*.py"):
         module = ".".join(path.relative_to(HOME).with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""The notebooks as they are kept: run from top to bottom, with outputs that show on a code host.
+"""The notebooks as they are committed: run from top to bottom, with outputs that a code host can show.
 
 `make notebooks` runs them, and `make test-tl4` on bridges; here they are only read.
 """
@@ -22,7 +22,7 @@ REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execut
 OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|mnt|private)/|[A-Z]:\\\\")
 
 
-def test_there_is_one_a_question():
+def test_there_is_one_notebook_per_question():
     names = {path.stem for path in NOTEBOOKS}
     assert names == {
         "tour",
@@ -63,7 +63,7 @@ def test_begins_with_a_model_and_a_text(notebook):
         given |= {target.id: ast.literal_eval(node.value) for target in node.targets}
     assert given["MODEL"] in bundled_models()
     assert given["TEXT"] == "bundled"
-    assert re.search(r"^# MODEL, (MASKED, )?TEXT = ", settings, re.M), "published models stand there too, commented out"
+    assert re.search(r"^# MODEL, (MASKED, )?TEXT = ", settings, re.M), "published models are there too, commented out"
     used = {node.id for source in others for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     assert set(given) <= used
     assert "interp.load(MODEL)" in "\n".join(others)
@@ -113,7 +113,7 @@ def test_is_small(notebook):
     assert notebook.stat().st_size < 1_500_000
 
 
-def test_names_no_place_on_a_machine(notebook):
+def test_contains_no_path_of_a_machine(notebook):
     text = re.sub(r'"image/png": "[^"]*"', "", notebook.read_text(encoding="utf-8"))
     assert not OF_A_MACHINE.findall(text)
 
@@ -142,7 +142,7 @@ def test_figures_become_images_on_white(renderers, monkeypatch):
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
 
 
-def test_without_a_browser_figures_stay_plotly_s(renderers, monkeypatch):
+def test_without_a_browser_figures_remain_plotly(renderers, monkeypatch):
     def cannot(*_args, **_options):
         raise RuntimeError("Kaleido requires Google Chrome to be installed.")
 

@@ -1,4 +1,4 @@
-"""The README's Python examples run one after the other; every command in the documentation exists as it is shown."""
+"""The README's Python examples run one after the other, and every command in the docs exists as it is shown."""
 
 import re
 

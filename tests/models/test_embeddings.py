@@ -1,4 +1,4 @@
-"""Output embeddings in blocks of types, against the whole matrix in float64; heads that multiply their logits."""
+"""Output embeddings in blocks of types against the whole matrix in float64, and heads that multiply their logits."""
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ def test_blocks_are_the_matrix(made, use, at_once):
     assert embeddings.dot(directions.float()).dtype == torch.float32
 
 
-def test_a_value_that_is_no_number_is_the_largest():
+def test_a_value_that_is_not_a_number_is_the_largest():
     W_U = torch.ones(D, N)
     W_U[3, 2] = torch.nan
     assert np.isnan(Embeddings(W_U, at_once=D).largest)
@@ -59,7 +59,7 @@ def test_a_value_that_is_no_number_is_the_largest():
 
 @pytest.fixture(scope="module")
 def multiplied(tmp_path_factory):
-    """Granite, which divides its logits by 8, and the same with an unembedding of an eighth in place of that."""
+    """Granite, which divides its logits by 8, and the same model with its unembedding divided by 8 instead."""
     models = []
     for divided in (8.0, 1.0):
         torch.manual_seed(0)
@@ -84,7 +84,7 @@ def test_heads_that_multiply_their_logits(multiplied):
 
 @pytest.mark.slow
 def test_an_encoding_study_of_multiplied_logits(multiplied):
-    """Dividing by 8 is exact, so each table is that of the model whose unembedding is an eighth."""
+    """Dividing by 8 is exact, so each table equals that of the model with the divided unembedding."""
     tokens = torch.randint(3, 67, (8, 20), generator=torch.Generator().manual_seed(0))
     studies = [encoding.study(model, tokens, unigram=np.arange(1, 68), progress=False) for model in multiplied]
     for name, table in studies[0].tables.items():

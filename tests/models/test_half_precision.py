@@ -1,4 +1,4 @@
-"""What a bfloat16 model computes is summed in float32 at least: against float64 on the activations that it gave."""
+"""What a bfloat16 model computes is summed in at least float32, against float64 on the same activations."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ ONE_ROUNDING = 1e-5  # bfloat16 rounds by up to 4e-3
 
 
 def activation(model, name, tokens):
-    """What flows at one hook point, read alone: under hooks on its pattern attention rounds otherwise."""
+    """The activation at one hook point, read alone, because attention rounds differently under hooks on its pattern."""
     found = {}
     with torch.no_grad():
         model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: found.update(value=value.clone()))])

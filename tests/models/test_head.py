@@ -1,4 +1,4 @@
-"""The prediction head: which of its biases can be told apart, and what each adds to the logits."""
+"""The prediction head: which of its biases can be distinguished, and what each adds to the logits."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What a checkpoint and counts belong to: content, and the versions of what computes."""
+"""What checkpoints and counts belong to: content, and the versions of the libraries that compute."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from interp.run.observers import observe
 
 @pytest.fixture
 def two(hf_directory, tmp_path):
-    """A directory, and one whose tokenizer does not lower-case: the same tokens and ids."""
+    """A directory, and one whose tokenizer does not lower-case but has the same tokens and ids."""
     cased = tmp_path / "cased"
     shutil.copytree(hf_directory("gpt2"), cased)
     content = json.loads((cased / "tokenizer.json").read_text())
@@ -60,7 +60,7 @@ def test_every_part_of_a_tokenizer_counts(hf_directory):
 
 
 def test_merges_count(tmp_path):
-    """Two byte-pair tokenizers with one vocabulary that join pairs in another order."""
+    """Two byte-pair tokenizers with the same vocabulary that merge pairs in different orders."""
     from tokenizers import Tokenizer, models
 
     vocabulary = {token: i for i, token in enumerate(["a", "b", "c", "ab", "bc", "abc"])}
@@ -73,8 +73,8 @@ def test_merges_count(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pass_does_not_go_on_with_another_tokenizer(two, texts, tmp_path):
-    """Lower-case text, so that both read the same ids: what is counted is what the tokenizer would do."""
+def test_a_pass_does_not_resume_with_another_tokenizer(two, texts, tmp_path):
+    """The text is lower-case, so both read the same ids: the tokenizer's behaviour counts, not its output here."""
     lower, cased = two
     texts = [*texts, "W1 w2 W3"]
     for interrupted in (None, 5):
@@ -108,7 +108,7 @@ def test_counts_that_do_not_name_the_whole_tokenizer_are_refused(tmp_path):
 
 
 def test_versions_of_a_half_done_pass(load_toy, texts, tmp_path, monkeypatch):
-    """Both versions are named; weights, counts and states are content only."""
+    """Both versions are named; weights, counts and states are identified by content only."""
     model = load_toy("gpt2")
     path = tmp_path / "pass.safetensors"
     read(model, texts, path)
@@ -124,7 +124,7 @@ def test_versions_of_a_half_done_pass(load_toy, texts, tmp_path, monkeypatch):
 
 
 def test_slow_tokenizers_have_an_identity(tmp_path):
-    """Those written in Python, such as the Japanese ones."""
+    """Slow tokenizers are those written in Python, such as the Japanese ones."""
 
     class Slow:
         def __init__(self, **options):

@@ -1,4 +1,4 @@
-"""An untrained model that memory has no room for: blocks are drawn when they run, and weights cannot be read."""
+"""An untrained model that does not fit in memory: blocks are drawn when they run, and weights cannot be read."""
 
 import copy
 
@@ -12,7 +12,7 @@ from interp.models.sites import view
 
 @pytest.fixture(params=["hooked", "bridge"])
 def lean(request, load_toy, monkeypatch):
-    """Such a model, and what it would be where there is room."""
+    """Such a model, and the one it would be if it fitted."""
     model = load_toy("gpt2", backend=request.param)
     whole = untrained(model, seed=3)
     monkeypatch.setattr(initial, "available", lambda device: 0)

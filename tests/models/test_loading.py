@@ -1,4 +1,4 @@
-"""Loading a block at a time: each checked against transformers, and no more in memory than the model."""
+"""Loading block by block: each is checked against transformers, and memory holds no more than the model."""
 
 import os
 import re
@@ -33,7 +33,7 @@ print((held("VmHWM") - start) * 1024)
 
 @pytest.fixture(scope="module", params=["llama", "gpt2", "gpt_neox"])
 def half(request, tmp_path_factory) -> Path:
-    """A model whose weights are stored in bfloat16; of some the matrix of queries, keys and values is one."""
+    """A model whose weights are stored in bfloat16; some kinds have one matrix for queries, keys and values."""
     directory = tmp_path_factory.mktemp("half")
     hf = HF_MODELS[request.param]()
     randomise(hf)
@@ -44,7 +44,7 @@ def half(request, tmp_path_factory) -> Path:
 @pytest.mark.quick("llama-bfloat16-bridge", "gpt2-bfloat16-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16", torch.bfloat16])
-def test_a_type_of_fewer_digits(dtype, backend, half):
+def test_a_dtype_with_fewer_digits(dtype, backend, half):
     model = interp.load(half, dtype=dtype, backend=backend)
     hf = transformers.AutoModelForCausalLM.from_pretrained(half, dtype=torch.bfloat16).eval()
     assert model.W_U.dtype == model.cfg.dtype == torch.bfloat16
@@ -98,7 +98,7 @@ def test_a_block_that_is_converted_wrongly_is_named(dtype, hf_directory, monkeyp
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "llama", "bert"])
 def test_nothing_is_shared_with_the_files_or_left_out(kind, backend, hf_directory):
-    """Mapping the files anew between blocks changes no weight."""
+    """Mapping the files again between blocks changes no weight."""
     model, again = (interp.load(hf_directory(kind), backend=backend) for _ in range(2))
     for (name, one), (_, other) in zip(view(model).parameters(), view(again).parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=0, rtol=0, msg=name)
@@ -123,7 +123,7 @@ def test_peak_memory(stored, dtype, backend, tmp_path):
     hf.save_pretrained(tmp_path)
     size = sum(one.numel() for one in hf.parameters()) * (2 if dtype == "auto" else 4)
     run = [sys.executable, "-W", "ignore", "-c", PEAK, str(tmp_path), backend, dtype]
-    freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc keeps what it may need again
+    freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc otherwise keeps freed memory
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=freed_at_once)
     peak = int(done.stdout.splitlines()[-1])
     assert peak < 1.25 * size
@@ -133,7 +133,7 @@ def test_peak_memory(stored, dtype, backend, tmp_path):
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, monkeypatch):
-    """Drawn a block at a time: the numbers of the model that is drawn whole, before, during and after a forward."""
+    """Drawn block by block, it has the numbers of the model drawn at once: before, during and after a forward pass."""
     from interp.models import initial, untrained
 
     model = interp.load(hf_directory(kind), backend=backend)
@@ -141,7 +141,7 @@ def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, mon
     monkeypatch.setattr(initial, "available", lambda device: 0)
     lean, other = untrained(model, seed=3), untrained(model, seed=4)
     held = {name for name, one in lean.blocks[0].named_parameters() if one.ndim > 1 and 0 in one.stride()}
-    assert held  # matrices that are one number
+    assert held  # matrices stored as a single number
     for _ in range(2):
         with torch.no_grad():
             torch.testing.assert_close(lean(TOKENS), whole(TOKENS), atol=1e-6, rtol=1e-5)

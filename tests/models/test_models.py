@@ -76,7 +76,7 @@ def test_weight_hash_sees_every_parameter(hf_directory):
     before = weight_hash(model)
     assert before == weight_hash(interp.load(hf_directory("bert")))
     for name, parameter in model.named_parameters():
-        if name.startswith(("pooler.", "nsp_head.")):  # which nothing reads, and a bridge does not have
+        if name.startswith(("pooler.", "nsp_head.")):  # nothing reads these, and a bridge does not have them
             continue
         with torch.no_grad():
             parameter[(-1,) * parameter.ndim] += 1
@@ -86,7 +86,7 @@ def test_weight_hash_sees_every_parameter(hf_directory):
 
 @pytest.mark.e2e
 def test_hub_names_from_the_cache(hf_directory, tmp_path, monkeypatch):
-    """A fake hub cache, offline, as after a download; a checkpoint is a revision."""
+    """A fake hub cache, offline, as it is after a download; a checkpoint is a revision."""
     for repo, revision in (("models--gpt2", "main"), ("models--EleutherAI--pythia-70m", "step1000")):
         snapshot = tmp_path / "hub" / repo / "snapshots" / COMMIT
         shutil.copytree(hf_directory("gpt2" if repo == "models--gpt2" else "gpt_neox"), snapshot)
@@ -217,7 +217,7 @@ def test_a_directory_without_tokenizer(tmp_path):
 
 
 def test_rows_are_as_long_as_the_config_says(tmp_path):
-    """TransformerLens takes every Mistral's context for 2,048."""
+    """TransformerLens assumes a context of 2,048 for every Mistral."""
     model = HF_MODELS["mistral"]()
     randomise(model)
     model.save_pretrained(tmp_path)
@@ -230,7 +230,7 @@ def test_rows_are_as_long_as_the_config_says(tmp_path):
 
 
 class LargestTensor(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation returns, temporary ones included."""
+    """The number of elements of the largest tensor that any operation returns, including temporary ones."""
 
     numel = 0
 
@@ -273,8 +273,8 @@ def test_a_long_context_takes_no_memory_until_it_is_read(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, torch.complex64, torch.float8_e4m3fn])
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.1.self_attn.q_proj.weight"])
-def test_weights_that_are_no_plain_numbers_are_refused(name, dtype, hf_directory, tmp_path):
-    """Without a quantisation config transformers reads their codes as if they were the weights."""
+def test_weights_that_are_not_plain_numbers_are_refused(name, dtype, hf_directory, tmp_path):
+    """Without a quantisation config, transformers reads their codes as if they were the weights."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(hf_directory("llama"), tmp_path / "m")
@@ -286,7 +286,7 @@ def test_weights_that_are_no_plain_numbers_are_refused(name, dtype, hf_directory
 
 
 def test_buffers_and_other_files_may_hold_integers(hf_directory, tmp_path):
-    """Old GPT-2 checkpoints keep their attention masks beside the weights; counts lie beside a bundled model."""
+    """Old GPT-2 checkpoints store attention masks with the weights, and counts are stored beside a bundled model."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(hf_directory("gpt2"), tmp_path / "m")
@@ -300,8 +300,8 @@ def test_buffers_and_other_files_may_hold_integers(hf_directory, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "opt"])
-def test_no_folder_has_a_name_that_matters(kind, hf_directory, tmp_path, monkeypatch):
-    """TransformerLens looks for "llama" and "gemma" in paths; temporary ones may have them."""
+def test_names_of_folders_do_not_matter(kind, hf_directory, tmp_path, monkeypatch):
+    """TransformerLens looks for "llama" and "gemma" in paths, and temporary paths may contain them."""
     import tempfile
 
     expected = interp.load(hf_directory(kind))
@@ -316,17 +316,17 @@ def test_no_folder_has_a_name_that_matters(kind, hf_directory, tmp_path, monkeyp
         assert list(place.iterdir()) == []
 
 
-def test_an_activation_that_nobody_knows_is_refused(tmp_path):
+def test_an_unknown_activation_is_refused(tmp_path):
     with pytest.raises(ValueError, match="gpt2 model with activation_function='quick_gelu', which"):
         interp.load(saved("gpt2", tmp_path, activation_function="quick_gelu"), backend="hooked")
 
 
 @pytest.mark.e2e
 def test_a_hub_name_without_a_network(tmp_path):
-    """One line, and none of huggingface_hub's retries; torch is not even imported."""
+    """There is one line and none of huggingface_hub's retries, and torch is not even imported."""
     code = (
         "import sys, interp.cli; from huggingface_hub import constants;"
-        "constants.ENDPOINT = 'http://127.0.0.1:9';"  # where nobody listens
+        "constants.ENDPOINT = 'http://127.0.0.1:9';"  # where nothing listens
         "code = interp.cli.main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
     )
     for arguments in (

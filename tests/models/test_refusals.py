@@ -1,4 +1,4 @@
-"""Names, directories, settings and weights of models that are refused, and code of theirs that is never run."""
+"""Names, directories, settings and weights of models that are refused, and model code that is never run."""
 
 import pytest
 import torch
@@ -13,14 +13,14 @@ CASES: dict[str, Case] = {
     "a directory that climbs": (MISSING, "'../nowhere' does not exist; expected a Hug", lambda w: load("../nowhere")),
     "no name": (MISSING, "model '' does not exist", lambda w: load("")),
     "a blank name": (MISSING, "model ' ' does not exist", lambda w: load(" ")),
-    "a name of HTML": (
+    "HTML for a name": (
         MISSING,
         "'<script>x</script>' is no local directory",
         lambda w: load("<script>x</script>"),
     ),
     "a name with a newline": (MISSING, "is no local directory", lambda w: load("a\nb")),
     "a name with NUL": (MISSING, "is no local directory", lambda w: load("a\0b")),
-    "a name without end": (MISSING, "is no local directory", lambda w: load("x" * 5_000)),
+    "an overlong name": (MISSING, "is no local directory", lambda w: load("x" * 5_000)),
     "a broken link": (MISSING, "does not exist; expected", lambda w: load(w.broken_link())),
     "a number for a name": (TYPE, "a model is a name or a path, found int", lambda w: load(5)),
     "a file": (MISSING, "is a file, not a directory", lambda w: load(w.directory("gpt2") / "config.json")),
@@ -28,7 +28,7 @@ CASES: dict[str, Case] = {
     "a config that is a list": (BAD, "names no model_type", lambda w: load(w.with_file("config.json", "[]"))),
     "a config without a kind": (BAD, "names no model_type", lambda w: load(w.with_file("config.json", "{}"))),
     "a config cut off": (BAD, "is not valid JSON", lambda w: load(w.with_file("config.json", '{"model'))),
-    "a config that is deep": (BAD, "is not valid JSON", lambda w: load(w.with_file("config.json", DEEP))),
+    "a deeply nested config": (BAD, "is not valid JSON", lambda w: load(w.with_file("config.json", DEEP))),
     "a config of bytes": (BAD, "is not valid JSON", lambda w: load(w.with_file("config.json", b"\xff\xfe"))),
     "an unknown architecture": (
         BAD,
@@ -53,8 +53,8 @@ CASES: dict[str, Case] = {
     ),
     "the config of a Llama": (BAD, "lacks weights that a LlamaForC", lambda w: load(w.other_config("llama"))),
     "sizes left out": (BAD, "describes a model far larger", lambda w: load(w.config(model_type="llama"))),
-    "blocks without end": (BAD, "describes a model far larger", lambda w: load(w.config(n_layer=10**9))),
-    "a vocabulary without end": (BAD, "describes a model far larger", lambda w: load(w.config(vocab_size=10**12))),
+    "far too many blocks": (BAD, "describes a model far larger", lambda w: load(w.config(n_layer=10**9))),
+    "a far too large vocabulary": (BAD, "describes a model far larger", lambda w: load(w.config(vocab_size=10**12))),
     "pickled weights": (BAD, "has only pickled weights (pytorch_model.bin)", lambda w: load(w.pickled())),
     "code of its own": (BAD, "is a 'evil' model, which is not supp", lambda w: load(w.remote_code("evil"))),
     "a tokenizer of its own": (
@@ -67,14 +67,14 @@ CASES: dict[str, Case] = {
         "has a tokenizer that cannot be",
         lambda w: load(w.with_file("tokenizer.json", '{"model": 3}')),
     ),
-    "tokenizer settings cut": (
+    "tokenizer settings cut off": (
         BAD,
         "has a tokenizer that cannot",
         lambda w: load(w.with_file("tokenizer_config.json", "{")),
     ),
     "weights cut off": (BAD, "cannot be read as a transformers model", lambda w: load(w.truncated("gpt2"))),
     "BERT's weights cut off": (BAD, "cannot be read as a transformers model", lambda w: load(w.truncated("bert"))),
-    "a header without end": (
+    "a far too large header": (
         BAD,
         "header too large",
         lambda w: load(w.with_file("model.safetensors", b"\xff" * 7 + b"\x7f" + b"x" * 99)),
@@ -84,7 +84,7 @@ CASES: dict[str, Case] = {
     "an index cut off": (BAD, "index.json is damaged", lambda w: load(w.sharded(None))),
     "an infinite weight": (BAD, "ln_1.bias has NaN or infinite values", lambda w: load(w.infinite())),
     "whole numbers": (BAD, "dtype must be a floating-point", lambda w: load(w.directory("gpt2"), dtype=torch.int64)),
-    "a device without numbers": (
+    "a device that holds no numbers": (
         BAD,
         "device 'meta' holds no numbers",
         lambda w: load(w.directory("gpt2"), device="meta"),
@@ -94,8 +94,8 @@ CASES: dict[str, Case] = {
         "'cuda:99' cannot be used",
         lambda w: load(w.directory("gpt2"), device="cuda:99"),
     ),
-    "a model at nobody's home": (MISSING, "'~nobody0/x' does not exist", lambda w: load("~nobody0/x")),
-    "a name untrained": (TYPE, "expected a Hooked", lambda w: interp.models.untrained("gpt2")),
+    "a model in an unknown user's home": (MISSING, "'~nobody0/x' does not exist", lambda w: load("~nobody0/x")),
+    "untrained from a name": (TYPE, "expected a Hooked", lambda w: interp.models.untrained("gpt2")),
     "untrained from a negative seed": (
         BAD,
         "seed must be",

@@ -1,4 +1,4 @@
-"""Attention without arrays of queries × keys: equal to what the pattern gives, and none is made unless it is read."""
+"""Attention without arrays of queries × keys equals what the pattern gives, and none is made unless it is read."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ CLASSES = {"first": [7, 8], "second": [9, 10, 11]}
 
 
 class Largest(TorchDispatchMode):
-    """The most numbers that a tensor made within it has."""
+    """A context that records the size of the largest tensor made in it."""
 
     most = 0
 
@@ -37,7 +37,7 @@ class Largest(TorchDispatchMode):
 
 
 def untouched(model):
-    """Hooks that read every pattern, and change none."""
+    """Hooks that read every pattern and change none."""
     return [(hook_name(model, "pattern", layer), lambda pattern, hook: None) for layer in range(model.cfg.n_layers)]
 
 

@@ -1,4 +1,4 @@
-"""A bridge on several devices gives the numbers of one: no machine with several is needed, see tests/devices.py."""
+"""A bridge on several devices gives the same numbers as on one; tests/devices.py imitates several devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +29,8 @@ GPUS = (torch.device("cuda:0"), torch.device("cuda:1"))
 
 
 def halves(model: Any) -> dict[str, torch.device]:
-    """The first half of the blocks of a transformers model on one device, the rest on another, its head with its
-    embeddings where they are one matrix."""
+    """A device map with the first half of a transformers model's blocks on one device and the rest on another; the
+    head is with the embeddings if they are one matrix."""
     blocks = [name for name, one in model.named_modules() if name.rpartition(".")[2].isdigit()]
     blocks = [name for name in blocks if sum(name.startswith(f"{other}.") for other in blocks) == 0]
     head = 0 if model.config.tie_word_embeddings else 1
@@ -46,13 +46,13 @@ def halves(model: Any) -> dict[str, torch.device]:
 
 @pytest.fixture
 def plain(hf_directory):
-    """A GPT-2 of transformers."""
+    """A transformers GPT-2."""
     return transformers.AutoModelForCausalLM.from_pretrained(hf_directory("gpt2"))
 
 
 @pytest.fixture
 def on_two(load_toy, monkeypatch):
-    """Give a bridge of a kind on two devices, which are there as long as the context lasts."""
+    """A context with two devices that gives a bridge of a kind on both of them."""
     monkeypatch.setattr(memory, "available", lambda device="cpu": 2**33)
     monkeypatch.setattr(memory, "total", lambda device="cpu": 2**34)
     monkeypatch.setattr(initial, "available", lambda device: 2**33)
@@ -82,7 +82,7 @@ def test_its_parts_are_where_they_were_put(kind, on_two, load_toy):
                 torch.testing.assert_close(model(tokens.to(device)).cpu(), expected, atol=1e-6, rtol=1e-6)
 
 
-def test_what_is_mixed_is_seen():
+def test_mixed_devices_are_noticed():
     with several_devices(), pytest.raises(RuntimeError, match=r"same device, found \['cuda:0', 'cuda:1'\]"):
         torch.ones(2, device="cuda:0") + torch.ones(2).to("cuda:1")
 
@@ -172,7 +172,7 @@ def test_accelerate_divides_blocks_among_the_gpus_of_the_process(way, room, monk
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a way that is none": ("all", "unknown device_map 'all'; expected one of auto, balanced"),
+    "an unknown way": ("all", "unknown device_map 'all'; expected one of auto, balanced"),
     "a device that is not there": ({"": "cuda:7"}, "device 'cuda:7' cannot be used here"),
     "a GPU by number": ({"": 7}, "device 'cuda:7' cannot be used here"),
     "a part of no model": ({"model": "cpu"}, "names 'model', which this model does not have; it has lm_head, "),

@@ -1,4 +1,4 @@
-"""What other sites show with a link to a page: its address, its words and a picture."""
+"""What other sites show with a link to a page: its address, its title and text, and a picture."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def said(page: Path) -> dict[str, str]:
-    """What the page tells other sites of itself."""
+    """What the page tells other sites about itself."""
     text = page.read_text(encoding="utf-8")
     return dict(re.findall(r'<meta (?:property|name)="((?:og|twitter):[^"]+)" content="([^"]*)">', text))
 
@@ -55,7 +55,7 @@ def test_the_picture_lies_beside_a_page_with_a_name(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_without_an_address_has_none(run: Path) -> None:
+def test_a_page_without_an_address_has_no_picture(run: Path) -> None:
     assert set(said(pages.write_page(run))) == {"og:title", "og:description"}
     assert not (run / "index.png").exists()
 
@@ -79,7 +79,7 @@ def test_half_an_address_is_refused(run: Path, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_picture_of_ones_own_is_left_alone(run: Path) -> None:
+def test_the_users_own_picture_is_left_alone(run: Path) -> None:
     (run / "index.png").write_bytes(b"mine")
     with pytest.raises(FileExistsError, match=r"index.png was not written by interp"):
         pages.write_page(run, url="https://example.org/")

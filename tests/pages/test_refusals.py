@@ -1,4 +1,4 @@
-"""Damaged and foreign results, of which no page or comparison is made; names of HTML are text on a page."""
+"""Damaged and foreign results, for which no page or comparison is made; HTML in names is shown as text."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def page(name: str, data: bytes | str | None) -> Callable[[Workshop], list[str]]
 
 
 def table(change: Callable[[pd.DataFrame], pd.DataFrame], command: str = "page") -> Callable[[Workshop], list[str]]:
-    """A page, or a comparison, of a run whose table `kl` somebody changed."""
+    """A page or a comparison of a run whose table `kl` was changed."""
 
     def arguments(w: Workshop) -> list[str]:
         copied = w.result()
@@ -34,7 +34,7 @@ CASES: dict[str, Command] = {
     "a result cut off": ("result.json is damaged", page("result.json", '{"anal')),
     "a result of bytes": ("result.json is damaged", page("result.json", b"\xff\xfe")),
     "a result that is a list": ("holds a list, expected an object", page("result.json", "[]")),
-    "a result from nowhere": ("has no provenance", page("result.json", '{"analysis": "frequency"}')),
+    "a result without provenance": ("has no provenance", page("result.json", '{"analysis": "frequency"}')),
     "a result of no model": ("KeyError: 'model'", page("result.json", '{"analysis": "frequency", "provenance": {}}')),
     "another analysis": ("holds a result of 'x'", page("result.json", '{"analysis": "x", "provenance": {}}')),
     "a table that is gone": ("lacks kl", page("kl.parquet", None)),
@@ -42,7 +42,7 @@ CASES: dict[str, Command] = {
     "a table of another version": ("is not a result of this version", table(lambda kl: kl.drop(columns="scale"))),
     "a table without rows": ("is not a result of this version", table(lambda kl: kl.iloc[:0])),
     "a bias that climbs": ("is not a result of this version", table(lambda kl: kl.assign(bias="../../../evil"))),
-    "a comparison of damage": (
+    "a comparison of damaged runs": (
         "is not a result of this version",
         table(lambda kl: kl.drop(columns="scale"), "compare"),
     ),

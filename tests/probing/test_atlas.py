@@ -1,4 +1,4 @@
-"""The atlas of units against stored states of plain transformers, scipy, scikit-learn and loops."""
+"""The atlas of units against stored states from plain transformers, scipy, scikit-learn and loops."""
 
 import functools
 import itertools
@@ -31,7 +31,7 @@ KINDS = ("gpt2", "llama", "bert")
 
 
 def toy_pairs(tasks: tuple[str, ...] = ("a", "b", "c", "d"), n: int = N_PAIRS, seed: int = 0) -> pd.DataFrame:
-    """Pairs that differ in a word: of tasks a and b the same one, of c and d another."""
+    """Pairs that differ in one word: tasks a and b in the same word, c and d in another."""
     rng, rows = np.random.default_rng(seed), []
     for task in tasks:
         good, bad = ("w1", "w2") if task in "ab" else ("w3", "w4")
@@ -43,7 +43,7 @@ def toy_pairs(tasks: tuple[str, ...] = ("a", "b", "c", "d"), n: int = N_PAIRS, s
 
 
 def read_by_transformers(kind: str, directory: Any, rows: list[list[int]], where: int) -> dict[tuple[str, int], Any]:
-    """Every unit at one position of each row, from the modules' own inputs and outputs."""
+    """Every unit at one position of each row, from the inputs and outputs of the modules."""
     make = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
     hf = make.from_pretrained(directory).eval()
     base = {"gpt2": "transformer", "llama": "model", "bert": "bert"}[kind]
@@ -76,7 +76,7 @@ def read_by_transformers(kind: str, directory: Any, rows: list[list[int]], where
 
 
 def top_of(t: np.ndarray) -> set[int]:
-    """The largest 1 % by |t|, without units that are 0."""
+    """The top 1 % by |t|, without units that are 0."""
     order = np.argsort(-np.abs(t), kind="stable")[: max(1, len(t) // 100)]
     return {int(i) for i in order if t[i] != 0}
 
@@ -147,7 +147,7 @@ def any_toy() -> Any:
 
 
 def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS, piece: int = 100) -> UnitSums:
-    """The sums of states `[pairs, 2, d]` that no model has made: those of the residual stream of a toy with d units."""
+    """The sums of made-up states `[pairs, 2, d]`, as if from the residual stream of a toy with d units."""
     model = any_toy()
     where = [place._replace(width=x.shape[2]) for place in places(model) if place.of == "residual"][:1]
     numbers = np.arange(len(x))
@@ -179,7 +179,7 @@ def test_flipped_labels_are_pairs_with_their_sentences_swapped():
 def test_best_unit_is_chosen_on_one_part_and_measured_on_the_other():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(60, 2, 50))
-    x[:, 0, 7] -= 1.2  # larger for bad sentences
+    x[:, 0, 7] -= 1.2  # larger in bad sentences
     row = task_units(synthetic(x)).separability[0]
     fold, areas, shares = folds_of(60, FOLDS), [], []
     for held in range(FOLDS):
@@ -215,7 +215,7 @@ def test_an_auc_of_histograms_is_within_its_error():
 
 
 def test_scores_of_constants():
-    """A unit that differs by the same in each pair is first, one that never differs is never in the top."""
+    """A unit that differs by the same amount in each pair is first; one that never differs is never in the top."""
     x = np.random.default_rng(3).normal(size=(12, 2, 300))
     x[:, 0] = x[:, 1]
     x[:, 0, 5] += 2.0
@@ -267,7 +267,7 @@ def test_sums_do_not_depend_on_how_pairs_are_shared_out():
 
 
 @pytest.mark.slow
-def test_a_run_that_is_resumed_or_shared_gives_the_same(tmp_path, monkeypatch):
+def test_a_run_that_is_resumed_or_divided_gives_the_same(tmp_path, monkeypatch):
     model, table = toy_decoder(), toy_pairs(("a", "c"))
     plain = probing.map_units(model, table, progress=False)
     monkeypatch.setattr(reading, "_AT_ONCE", 1)  # one task at a time
@@ -289,7 +289,7 @@ def test_tasks_of_one_phenomenon_share_units():
     within, between = part[[("a", "b"), ("c", "d")]].mean(), part.drop([("a", "b"), ("c", "d")]).mean()
     assert (row["within"], row["between"]) == pytest.approx((within, between))
     assert row["difference"] > 0
-    assert found.phenomena.query("by == 'linguistics_term'").empty  # no task has one
+    assert found.phenomena.query("by == 'linguistics_term'").empty  # no task has a linguistics term
 
 
 def test_groups_of_tasks_are_permuted():
@@ -298,14 +298,14 @@ def test_groups_of_tasks_are_permuted():
     made = pd.DataFrame(rows, columns=["of", "task_a", "control_a", "task_b", "control_b", "overlap"])
     groups = pd.DataFrame({"field": list("xxyy"), "linguistics_term": list("xxxx")}, index=list("abcd"))
     row = tables.phenomena(made, groups)
-    assert row["by"].tolist() == ["field"]  # all are of one term
+    assert row["by"].tolist() == ["field"]  # all have the same term
     assert row[["within", "between", "difference"]].to_numpy().tolist() == [pytest.approx([0.45, 0.15, 0.3])]
-    assert row["p"].item() == pytest.approx(1 / 3, abs=0.05)  # of three ways to pair four tasks off, one is theirs
+    assert row["p"].item() == pytest.approx(1 / 3, abs=0.05)  # of the three ways to pair off four tasks, one is theirs
     assert row["low"].item() <= 0.3 <= row["high"].item()
 
 
 def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -> tables.Atlas:
-    """An atlas of made-up states: in each task six of 300 units differ by this many SDs, four of them in all tasks."""
+    """An atlas of made-up states: in each task, six of 300 units differ by `effect` SDs, four of them in all tasks."""
     rng = np.random.default_rng(seed)
     found = {}
     for number, control in itertools.product(range(tasks), ["none", *get_args(Swap)] if controls else ["none"]):
@@ -341,8 +341,8 @@ def test_findings_of_planted_units():
 
 
 @pytest.mark.slow
-def test_a_yes_is_rare_where_there_is_nothing():
-    """Of findings from states without any effect at most one in twenty says yes; of another 100 runs at most 5 did."""
+def test_yes_is_rare_where_there_is_no_effect():
+    """Without any effect in the states, at most one finding in twenty says yes; in 100 other runs, at most 5 did."""
     yes: dict[str, int] = {}
     for seed in range(10):
         for one in found_of(0.0, seed, tasks=4, controls=True).findings:
@@ -353,7 +353,7 @@ def test_a_yes_is_rare_where_there_is_nothing():
 
 @pytest.mark.slow
 def test_positions():
-    """The mean over positions is that of all tokens of a sentence, special ones too."""
+    """The mean over positions includes all tokens of a sentence, also special ones."""
     model, table = toy_decoder(), toy_pairs(("a",))
     for position in ("last", "mean", "eos"):
         states = probing.collect(model, table, states=[2], position=position, progress=False).load(2)
@@ -384,7 +384,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="'cls' is for encoders"):
         probing.map_units(model, same_start, position="cls", progress=False)
     with torch.no_grad():
-        encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] sees no other token
+        encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] reads no other token
         encoder.blocks[0].attn.b_V.zero_()
     with pytest.raises(ValueError, match=r"no unit differs between the two sentences of any pair of task 'a', read"):
         probing.map_units(encoder, same_start, position="cls", progress=False)
@@ -398,12 +398,12 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
     pd.testing.assert_frame_equal(again, table[table["UID"] == "causative"].head(20).reset_index(drop=True))
     names = table[table["UID"] == "irregular_participle"]
     first, second = (names[column].str.split().str[0] for column in ("sentence_good", "sentence_bad"))
-    assert not set(first) & set(second)  # a name is called good, or bad
+    assert not set(first) & set(second)  # each name is called either good or bad
     assert (names["sentence_good"].str.split().str[1:] == names["sentence_bad"].str.split().str[1:]).all()
     numbers = controls.swapped(pairs.TASKS, swap="numbers", n_per_task=60)
     for task, part in numbers.groupby("UID"):
         good, bad = (part[column].str.extract(r"^In chapter (\w+), (.*)$") for column in part.columns[:2])
-        assert (good[1] == bad[1]).all()  # they differ in the number alone
+        assert (good[1] == bad[1]).all()  # they differ only in the number
         assert len({*good[0]} | {*bad[0]}) == 20, task
         assert not {*good[0]} & {*bad[0]}
     with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, the only one that can make"):
@@ -453,7 +453,7 @@ def test_runs_are_compared_in_their_units():
 
 @pytest.mark.slow
 def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
-    """A dry run says how many bytes the sums of the tasks that are read side by side have, and those kept of all."""
+    """A dry run gives the bytes of the sums for tasks read side by side, and of those kept on disk for all tasks."""
     directory = str(hf_directory("gpt2"))
     model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
     observers: list[UnitSums] = []
@@ -481,7 +481,7 @@ def test_figures():
         "grammar", "a word swapped", "a number swapped", "labels flipped",
     ]  # fmt: skip
     grid = plots.shared_units(found).data[0]
-    assert np.shape(grid.z) == (5, 15)  # tasks by tasks, and by their controls of both kinds
+    assert np.shape(grid.z) == (5, 15)  # tasks by tasks, and by both kinds of their controls
     own = found.consistency.query("score == 'paired' and control == 'none'").set_index("task")["overlap"]
     np.testing.assert_allclose(np.diagonal(grid.z[:, :5]), own.to_numpy(), atol=1e-3)
     assert grid.z[0, 1] == grid.z[1, 0]

@@ -1,4 +1,4 @@
-"""The tokens at which neurons that probes read are largest, against a sort of transformers' hidden states."""
+"""The tokens at which neurons that probes read are largest, against sorting transformers' hidden states."""
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ def table_of_pairs(n=14):
 
 
 def every_token(directory, model, states):
-    """Of every token of every sentence: pair, sentence, position, name, and the state after the first block."""
+    """For every token of every sentence: pair, sentence, position, name, and the state after the first block."""
     hf = AutoModel.from_pretrained(directory).eval()
     for number, row in enumerate(states.rows):
         with torch.no_grad():
@@ -74,7 +74,7 @@ def test_shards_and_stops_do_not_matter(load_toy, tmp_path, monkeypatch):
 
 
 def stop_in_the_third_batch(patch):
-    """Ctrl-C when the hooks have fired; the list has the number of batches."""
+    """Ctrl-C after the hooks have fired in the third batch; returns a list with the number of batches."""
     calls, forward = [0], collecting.forward
 
     def stopping(*given):

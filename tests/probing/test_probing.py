@@ -1,4 +1,4 @@
-"""Sparse probes against scipy, scikit-learn, numbers worked by hand, plain transformers and planted truth."""
+"""Sparse probes against scipy, scikit-learn, numbers worked out by hand, plain transformers and planted truth."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ def toy_pairs(n=12, task="t"):
 
 
 def planted(n=400, d=128, informative=6, seed=0, shift=1.0):
-    """Pairs whose sides differ in a few dimensions; one dimension with a large mean, some that follow others."""
+    """Pairs whose sides differ in a few dimensions; one dimension has a large mean, and some follow others."""
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, 2, d))
     vectors[:, 0, :informative] += shift
@@ -136,7 +136,7 @@ def test_dense_probes_reach_scikit_learns_optimum(n, d):
 
 
 @pytest.mark.slow
-def test_a_probe_does_not_depend_on_its_company():
+def test_a_probe_does_not_depend_on_the_probes_fitted_with_it():
     X = torch.from_numpy(np.stack([planted(100, 40, seed=s).reshape(200, 40) for s in (0, 1)]))
     X = (X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)
     y = torch.tensor([1.0, 0.0]).repeat(100)[None, :, None].expand(2, -1, 4)
@@ -184,9 +184,9 @@ def test_planted_dimensions_are_found(method):
     assert chosen == set(range(6))
     assert probe.score(X, y) > 0.85
     if method == "l0":
-        assert probe.coef_[6] == pytest.approx(0, abs=0.05), "the dimension of large mean says nothing"
+        assert probe.coef_[6] == pytest.approx(0, abs=0.05), "the dimension with a large mean carries no information"
         raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
-        assert raw.gate_[6] > 0, "raw, a probe without intercept takes it for one"
+        assert raw.gate_[6] > 0, "on raw states, a probe without intercept uses it as one"
         assert raw.coef_[6] * 30 < -1
 
 
@@ -235,7 +235,7 @@ def test_states_are_transformers_hidden_states(kind, position, hf_directory, loa
             ids = [*ids, tokenizer.eos_token_id]
         with torch.no_grad():
             states = hf(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        last = len(states) - (kind != "bert")  # transformers norms the last one of a causal model
+        last = len(states) - (kind != "bert")  # transformers applies the final norm to the last state of a causal model
         for state in range(last):
             h = states[state][0]
             at = {"eos": h[-1], "last": h[-2] if kind == "bert" else h[-1], "mean": h.mean(0), "cls": h[0]}[position]
@@ -397,7 +397,7 @@ def test_pseudo_log_likelihood_is_a_loop_over_masks(hf_directory, load_toy):
 
 @pytest.mark.e2e
 def test_tiny_models_on_bundled_pairs():
-    """Word order alone: the words and state 0 know nothing, later states do."""
+    """For word order alone, the words and state 0 carry no information, but later states do."""
     tasks = ["left_branch", "npi_scope", "reflexive_possessor"]
     table = pairs.generate(n_per_task=150, tasks=tasks)
     states = probing.collect(interp.load("tiny-gpt2"), table, states=[0, 4], bos=True, progress=False)
@@ -413,7 +413,7 @@ def test_tiny_models_on_bundled_pairs():
 def test_transfer_is_each_probe_on_each_task():
     base = planted(120, 32, informative=4, seed=0, shift=1.5)
     shared = planted(120, 32, informative=4, seed=1, shift=1.5)
-    other = planted(120, 32, informative=4, seed=2, shift=1.5)[:, :, ::-1].copy()  # other dimensions carry it
+    other = planted(120, 32, informative=4, seed=2, shift=1.5)[:, :, ::-1].copy()  # other dimensions carry the task
     table = pd.concat([toy_pairs(120, name) for name in "abc"], ignore_index=True)
     states = states_of(np.concatenate([base, shared, other]), table)
     every = probing.transfer(states, steps=200)
@@ -467,8 +467,8 @@ def test_random_probes_alone(swept):
 
 
 @pytest.mark.parametrize("selector", ["welch", "paired", "difference", "f", "mutual_information"])
-def test_a_dimension_that_tells_perfectly_comes_first(selector):
-    """It is +5 in every good sentence and −5 in every bad one, so that its t is infinite."""
+def test_a_dimension_that_separates_perfectly_comes_first(selector):
+    """It is +5 in every good sentence and −5 in every bad one, so its t is infinite."""
     rng = np.random.default_rng(0)
     good, bad = rng.normal(size=(60, 8)), rng.normal(size=(60, 8))
     good[:, 3], bad[:, 3] = 5, -5
@@ -477,7 +477,7 @@ def test_a_dimension_that_tells_perfectly_comes_first(selector):
     assert fitting.top(values, 1).tolist() == [False] * 3 + [True] + [False] * 4
     if selector != "mutual_information":  # scikit-learn adds noise
         assert values[6] == 0
-    assert (fitting.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants tell nothing"
+    assert (fitting.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants carry no information"
 
 
 def test_welch_of_constants():
@@ -488,7 +488,7 @@ def test_welch_of_constants():
 
 
 def test_sweep_with_a_perfect_dimension_and_constant_ones():
-    """Every selector finds it, at every accuracy 1; a state of constants is chance, and nothing warns."""
+    """Every selector finds it with accuracy 1; a state of constants is at chance, and there are no warnings."""
     rng = np.random.default_rng(0)
     pairs = pd.DataFrame({"sentence_good": [f"g{i}" for i in range(40)], "sentence_bad": [f"b{i}" for i in range(40)]})
     pairs = pairs.assign(UID="t", field="f", linguistics_term="l")

@@ -1,4 +1,4 @@
-"""Bad pairs, states, probes and numbers that probing refuses; lists and numbers of other forms are read."""
+"""Bad pairs, states, probes and numbers are refused by probing; lists and numbers in other forms are accepted."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,7 +42,7 @@ def swept() -> Sweep:
 
 
 def without_task(uid: object) -> pd.DataFrame:
-    """Pairs of which one has another UID."""
+    """Pairs, one of which has a different UID."""
     table = pair_table()
     table["UID"] = [uid, *table["UID"][1:]]
     return table
@@ -55,7 +55,7 @@ def with_sentence(sentence: object) -> pd.DataFrame:
 
 
 def open_gates() -> Sweep:
-    """A sweep of which only the neurons with an open gate are left."""
+    """A sweep in which only the neurons with an open gate are left."""
     found = swept()
     neurons = found.neurons.assign(gate=np.tile([0.0, 1.0], 16))
     return replace(found, neurons=neurons[neurons["gate"] > 0])
@@ -134,8 +134,8 @@ CASES: dict[str, Case] = {
         lambda w: (found := swept()) and probing.probe(replace(found, neurons=pd.concat([found.neurons] * 2)), "t", 1),
     ),
     "an ablation of another width": (BAD, "reads 15 dimensions, but the residual", lambda w: ablate(w, read_by(15))),
-    "an ablation of a state that is not": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
-    "scores of a task that is not": (
+    "an ablation of a state that does not exist": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
+    "scores of a task that does not exist": (
         BAD,
         "no pair of task 'z'; found t, u",
         lambda w: probing.probes.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
         "expected a Hooked",
         lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),
     ),
-    "half a layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
+    "a fractional layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
     "layers in a string": (TYPE, "state must be a whole number, found '01'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
     "two tasks in a string": (
@@ -236,7 +236,7 @@ CASES: dict[str, Case] = {
         "steps must be at least 1",
         lambda w: probing.sweep(made_states(), **fast | {"steps": -5}),
     ),
-    "a sweep of half steps": (
+    "a sweep of fractional steps": (
         TYPE,
         "steps must be a whole",
         lambda w: probing.sweep(made_states(), **fast | {"steps": 1.5}),
@@ -250,7 +250,7 @@ CASES: dict[str, Case] = {
         "steps must be at least 1",
         lambda w: probing.study(w.model("gpt2"), pair_table(), steps=0, **quiet),
     ),
-    "half a k": (TYPE, "k must be a whole number", lambda w: probing.sweep(made_states(), ks=[1.5], **quiet)),
+    "a fractional k": (TYPE, "k must be a whole number", lambda w: probing.sweep(made_states(), ks=[1.5], **quiet)),
     "a negative seed": (BAD, "seed must be at least 0", lambda w: probing.sweep(made_states(), seeds=[-1], **quiet)),
     "a seed of 2⁶⁴": (
         BAD,
@@ -315,7 +315,7 @@ def test_a_study_of_generators(workshop: Workshop) -> None:
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     w, states = workshop, made_states()
     found = probing.sweep(states, seeds=list(np.arange(2)), ks=list(np.arange(1, 3)), steps=np.int64(20), **quiet)
     found.save(w.root / "sweep")
@@ -324,7 +324,7 @@ def test_numbers_of_numpy(workshop: Workshop) -> None:
 
 
 def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
-    """A [PAD] that was added to a tokenizer is no token of the model; it pads nothing."""
+    """A [PAD] that was added to a tokenizer is not a token of the model and pads nothing."""
     table = pair_table()
     table.loc[0, "sentence_bad"] = "w1"
     model = workshop.more_tokens()

@@ -1,6 +1,6 @@
 """Scores of sentences and surprisals of words, against plain loops over transformers and against minicons.
 
-The models are random ones in float64 with the tokenizers of the bundled models, which divide words.
+The models are random, in float64, with the tokenizers of the bundled models, which split words.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ REGIONS = [["The boys", " hurt", " themselves."], ["No"]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SimpleNamespace]:
-    """A model of interp's and the same of transformers, in float64."""
+    """A model in interp and the same model in transformers, in float64."""
     known: dict[str, SimpleNamespace] = {}
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     kinds: dict[str, Callable[[], transformers.PreTrainedModel]] = {
@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SimpleName
 
 @torch.no_grad()
 def by_token(one: SimpleNamespace, text: str, *, bos: bool = True, whole_words: bool = False) -> list[float]:
-    """The log-probability of each scored token, one forward pass for a sentence or a masked token."""
+    """The log-probability of each scored token, with one forward pass per sentence or masked token."""
     ids = one.tokenizer(text, add_special_tokens=False)["input_ids"]
     if one.tokenizer.mask_token_id is not None:
         return list(masked_in_turn(one, text, ids, whole_words))
@@ -136,7 +136,7 @@ def test_whole_words_change_the_scores_of_words_of_several_tokens(made: Any) -> 
 
 
 def test_the_words_of_a_sentence_add_up_to_a_probability(made: Any) -> None:
-    """Of the word after `The`, over all words of one token that a space begins: what the correction is for."""
+    """The word after `The`, over all one-token words that begin with a space: the reason for the correction."""
     one = made("tiny-gpt2")
     spaced = [i for token, i in one.tokenizer.get_vocab().items() if token[0] == "Ġ"]
     first = one.tokenizer("The", add_special_tokens=False)["input_ids"]
@@ -191,7 +191,7 @@ def test_a_first_token_without_anything_before_it_has_no_surprisal(made: Any) ->
 
 @pytest.fixture
 def peer(recwarn: pytest.WarningsRecorder) -> Any:
-    """It says of a tokenizer without padding that it has changed it."""
+    """minicons reports that it has changed a tokenizer without padding."""
     return pytest.importorskip("minicons.scorer", reason="minicons, the peer library, is not installed")
 
 
@@ -214,7 +214,7 @@ def test_decoders_are_minicons(made: Any, peer: Any, whole_words: bool) -> None:
     np.testing.assert_allclose(found["surprisal"], [score for _, score in words], atol=1e-5)
 
 
-def test_without_a_first_token_minicons_does_not_divide_by_the_end_of_the_first_word(made: Any, peer: Any) -> None:
+def test_without_a_first_token_minicons_does_not_correct_the_end_of_the_first_word(made: Any, peer: Any) -> None:
     one = made("tiny-gpt2")
     theirs = peer.IncrementalLMScorer(one.hf, "cpu", tokenizer=one.tokenizer)
     text = SENTENCES[0]
@@ -231,7 +231,7 @@ def test_without_a_first_token_minicons_does_not_divide_by_the_end_of_the_first_
 @pytest.mark.parametrize(("whole_words", "metric"), [(False, "original"), (True, "within_word_l2r")])
 def test_encoders_are_minicons(made: Any, peer: Any, whole_words: bool, metric: str) -> None:
     one = made("tiny-bert")
-    one.tokenizer.batch_encode_plus = one.tokenizer.__call__  # which transformers 5 no longer has
+    one.tokenizer.batch_encode_plus = one.tokenizer.__call__  # transformers 5 no longer has this method
     theirs = peer.MaskedLMScorer(one.hf, "cpu", tokenizer=one.tokenizer)
     expected = [theirs.sequence_score([text], reduction=summed, PLL_metric=metric)[0] for text in SENTENCES[:4]]
     found = probing.sentence_scores(one.model, SENTENCES[:4], whole_words=whole_words, **QUIET)
@@ -292,7 +292,7 @@ def test_accuracy_by_each_score(made: Any) -> None:
         apart = int((gap > 0).sum()), int((gap < 0).sum())
         assert row.p == pytest.approx(stats.binomtest(apart[0], sum(apart)).pvalue if sum(apart) else 1.0)
         assert row.difference_low <= row.difference <= row.difference_high
-    assert found["difference"].abs().max() > 0, "the scores differ, else nothing is tested"
+    assert found["difference"].abs().max() > 0, "if the scores were equal, nothing would be tested"
     alone = probing.minimal_pair_accuracy(one.model, table, bos=True, **QUIET)
     pd.testing.assert_frame_equal(alone, found.head(2), check_dtype=False)
 
@@ -306,7 +306,7 @@ def test_a_tie_is_wrong(made: Any) -> None:
 # Refusals
 
 
-def test_words_that_nobody_marks(load_toy: Callable[..., Any], made: Any) -> None:
+def test_words_that_are_not_marked(load_toy: Callable[..., Any], made: Any) -> None:
     with pytest.raises(ValueError, match="no token that begins with a space.*score sentences without whole_words"):
         probing.sentence_scores(load_toy("gpt2"), ["w1 w2"], whole_words=True, **QUIET)
     with pytest.raises(ValueError, match="no sentence has a space in it, such as '猫がいる。'"):
@@ -314,7 +314,7 @@ def test_words_that_nobody_marks(load_toy: Callable[..., Any], made: Any) -> Non
 
 
 class Slow:
-    """Stands for a tokenizer that is written in Python."""
+    """Stands in for a tokenizer that is written in Python."""
 
     is_fast = False
 
@@ -361,12 +361,12 @@ def test_text_that_is_all_unknown(made: Any) -> None:
         ("sum", TypeError, "scores must be a list of strings, found the string 'sum'"),
     ],
 )
-def test_scores_that_are_none(scores: Any, error: type[Exception], message: str) -> None:
+def test_invalid_scores(scores: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         check_scores(scores)
 
 
-def test_sentences_that_are_none(made: Any) -> None:
+def test_invalid_sentences(made: Any) -> None:
     model = made("tiny-gpt2").model
     with pytest.raises(TypeError, match="found the string 'a b'"):
         probing.scores.word_surprisal(model, "a b", **QUIET)

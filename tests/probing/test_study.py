@@ -1,7 +1,7 @@
-"""Probes on a model, what tasks share, controls and the study, against plain transformers, scipy and scikit-learn.
+"""Probes on a model, overlap of tasks, controls and the study, against plain transformers, scipy and scikit-learn.
 
-Every expected number is worked out here, from the definitions: hidden states and edits by hooks on the transformers
-model, probes by scikit-learn, chance values by simulation.
+Every expected number is computed here from the definitions: hidden states and edits with hooks on the transformers
+model, probes with scikit-learn, and chance values by simulation.
 """
 
 import itertools
@@ -88,7 +88,7 @@ def peer(directory: Path, kind: str) -> Any:
 
 
 def places(hf: Any, kind: str) -> list[torch.nn.Module]:
-    """The module whose output is each hidden state."""
+    """The modules whose outputs are the hidden states."""
     if kind == "gpt2":
         return [hf.transformer.drop, *hf.transformer.h]
     if kind == "llama":
@@ -130,7 +130,7 @@ def framed(tokenizer: Any, kind: str, sentence: str, bos: bool = True, eos: bool
 
 @torch.no_grad()
 def log_probability(hf: Any, tokenizer: Any, kind: str, sentence: str) -> float:
-    """Causal: the sum over all tokens after the first; BERT: each token masked in turn."""
+    """Causal models: the sum over all tokens after the first; BERT: each token is masked in turn."""
     row = framed(tokenizer, kind, sentence)
     if kind != "bert":
         logits = hf(torch.tensor([row])).logits[0, :-1].double().log_softmax(-1)
@@ -229,7 +229,7 @@ def test_token_scores_read_transformers_hidden_states(
 
 @pytest.mark.slow
 def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
-    """On the states' own scale it scores as w ⊙ m does on standardised ones, and is right as often as listed."""
+    """On raw states it scores as w ⊙ m does on standardised ones, and is right as often as the table says."""
     table = pd.concat([toy_pairs(60), toy_pairs(60, "u")], ignore_index=True)
     states = probing.collect(load_toy("gpt2"), table, position="mean", progress=False)
     found = probing.sweep(states, methods=["l0"], l0_strengths=[0.2, 0.7], controls=["none"], steps=200, progress=False)
@@ -262,7 +262,7 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
 
 
 def judged_pairs(hf: Any, tokenizer: Any, kind: str, task: str, share: float, n: int = 40) -> pd.DataFrame:
-    """Pairs of whose good sentences the model prefers this share, among the tested ones too."""
+    """Pairs in which the model prefers this share of the good sentences, also among the tested pairs."""
     table = toy_pairs(n, task)
     scores = [[log_probability(hf, tokenizer, kind, text) for text in row[:2]] for row in table.to_numpy()]
     tested = split_pairs(table, task).test
@@ -274,7 +274,7 @@ def judged_pairs(hf: Any, tokenizer: Any, kind: str, task: str, share: float, n:
 
 
 def removed_dims(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """What is removed from now on, in order."""
+    """A list of what is removed from now on, in order."""
     sets: list[list[int]] = []
     original = interp.hooks.ablate_dims
 
@@ -373,7 +373,7 @@ def test_random_neurons_are_matched_in_perplexity(
         return probing.ablation_effect(model, table, probes, **options, **more)
 
     found = ablated(costly, by_perplexity=True)
-    ladders, target = sets[1 + 2 * 6 :], judged([costly])[0]  # after the found neuron, the matched and the random ones
+    ladders, target = sets[1 + 2 * 6 :], judged([costly])[0]  # after the found neuron: matched and random ones
     starts = [number for number, one in enumerate(ladders) if len(one) == 1]
     expected = []
     for start, end in zip(starts, [*starts[1:], len(ladders)], strict=True):
@@ -395,14 +395,14 @@ def test_random_neurons_are_matched_in_perplexity(
 def test_matched_neurons_are_nearer_in_magnitude(
     load_toy: Callable[..., Any], hf_directory: Callable[[str], Path]
 ) -> None:
-    """On a model whose dimensions differ in size by orders of magnitude, and by seed alone."""
+    """On a model whose dimensions differ in size by orders of magnitude; the choice depends only on the seed."""
     model, hf = load_toy("gpt2"), peer(hf_directory("gpt2"), "gpt2")
     table = judged_pairs(hf, model.tokenizer, "gpt2", "t", 1.0)
     with torch.no_grad():
         scale = torch.logspace(-1.5, 1.5, WIDTH)
         model.W_E.mul_(scale)
         model.W_pos.mul_(scale)
-    # turned again for the rescaled model, so that it has a judgement to lose
+    # oriented again for the rescaled model, so that its judgement can get worse
     scores = probing.sentence_scores(model, [*table["sentence_good"], *table["sentence_bad"]], progress=False)[
         "sum"
     ].to_numpy()
@@ -457,7 +457,7 @@ def test_overlap_by_brute_force() -> None:
             continue
         assert row["cosine"] == pytest.approx(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
         order = rng.random((draws, d), dtype=np.float32).argsort(1)
-        shared = (order[:, : len(A)] < len(B)).sum(1)  # B may be the first ones
+        shared = (order[:, : len(A)] < len(B)).sum(1)  # without loss of generality, B is the first ones
         simulated = shared / (len(A) + len(B) - shared)
         error = simulated.std() / np.sqrt(draws)
         assert row["expected"] == pytest.approx(simulated.mean(), abs=4 * error)
@@ -465,7 +465,7 @@ def test_overlap_by_brute_force() -> None:
 
 @pytest.fixture(scope="module")
 def shared_direction() -> tuple[dict[str, np.ndarray], States]:
-    """a, b and c differ along the same dimensions, d along its own."""
+    """Tasks a, b and c differ along the same dimensions, and d along its own."""
     named = {name: planted(175, 24, range(4), seed) for seed, name in enumerate("abc")}
     named["d"] = planted(175, 24, range(12, 16), 3)
     about = {"a": ("f", "x"), "b": ("f", "y"), "c": ("g", "x"), "d": ("g", "")}
@@ -510,7 +510,7 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
         assert rows.loc[(task, trained_on, "dense"), "n_open"] == 24
     rest: Any = rows.xs("others", level="trained_on")["pair_accuracy"].unstack("method")
     assert (rest.loc[list("abc")] > 0.8).all(axis=None), "the direction that tasks share"
-    assert (abs(rest.loc["d"] - 0.5) < 0.2).all(), "the one that no other task has"
+    assert (abs(rest.loc["d"] - 0.5) < 0.2).all(), "the direction that no other task has"
     with pytest.raises(ValueError, match="needs two tasks or more, found a"):
         probing.shared.general(states, tasks=["a"])
 
@@ -530,7 +530,7 @@ def test_intervals_are_scipys_bootstrap() -> None:
     assert len(good) == 50
     for name, hits in (("accuracy", ((good > 0) + (bad <= 0).astype(float)) / 2), ("pair_accuracy", good > bad)):
         assert row[name] == pytest.approx(hits.mean())
-        assert 0.55 < hits.mean() < 0.95, "else the test says nothing"
+        assert 0.55 < hits.mean() < 0.95, "otherwise the test shows nothing"
         exact = stats.bootstrap((hits.astype(float),), np.mean, method="percentile", n_resamples=20_000, rng=0)
         interval = exact.confidence_interval
         assert row[f"{name}_low"] == pytest.approx(interval.low, abs=0.021), "within one pair, of 1,000 resamples"
@@ -558,18 +558,18 @@ def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
     rows = found[found["method"] == "topk:welch"].set_index(["k", "control"])["accuracy"]
     assert dense == rows[12, "none"] == pytest.approx(right)
     assert rows[12, "rotation"] == pytest.approx(right), "all dimensions: the same in every basis"
-    assert rows[3, "rotation"] < rows[3, "none"], "the three neurons are none any more"
+    assert rows[3, "rotation"] < rows[3, "none"], "the three neurons are no longer neurons"
     rotated = found[found["control"] == "rotation"]
     assert set(rotated["method"]) == {"l0", "topk:welch"}
     assert set(rotated.query("method == 'l0'")["l0_strength"]) == {0.05, 0.1, 0.2, 0.4, 0.7, 1.0}
     assert rotated.query("l0_strength == 0.2")["n_open"].item() > 0
     neurons = probing.sweep(states, methods=["l0"], steps=20, controls=["rotation"], progress=False).neurons
-    assert neurons.empty, "dimensions of a random basis are no neurons"
+    assert neurons.empty, "dimensions of a random basis are not neurons"
 
 
 @pytest.mark.slow
 def test_tasks_of_unequal_size() -> None:
-    """11 and 12 pairs have equally many training and test pairs, but not validation pairs."""
+    """11 and 12 pairs give equal numbers of training and test pairs, but not of validation pairs."""
     states = tables({"a": planted(11, 6, [0], 0), "b": planted(12, 6, [0], 1), "c": planted(26, 6, [0], 2)})
     found = probing.sweep(states, ks=(2,), steps=10, progress=False).probes
     assert set(found["task"]) == set("abc")
@@ -578,7 +578,7 @@ def test_tasks_of_unequal_size() -> None:
 
 @pytest.mark.slow
 def test_controls_alone() -> None:
-    """Without probes of the true labels there are still the controls."""
+    """Without probes of the true labels, there are still the controls."""
     states = tables({"t": planted(40, 6, [0], 0)})
     found = probing.sweep(states, ks=(2,), steps=10, controls=["flip"], progress=False).probes
     assert set(found["control"]) == {"flip"}
@@ -609,7 +609,7 @@ def test_an_untrained_model(kind: str, load_toy: Callable[..., Any]) -> None:
     for end in rest[:1] + rest[2:] + (() if kind == "llama" else rest[1:2]):
         assert any(name.endswith(end) for name in matrices), end
     drawn = torch.cat([named[name].flatten() for name in matrices])
-    assert len(torch.unique(drawn)) > 0.99 * len(drawn), "no two matrices alike"
+    assert len(torch.unique(drawn)) > 0.99 * len(drawn), "no two matrices are alike"
     assert all(torch.equal(value, dict(again.named_parameters())[name]) for name, value in named.items())
     assert not torch.equal(named[matrices[0]], dict(other.named_parameters())[matrices[0]])
     table = toy_pairs(10)
@@ -625,7 +625,7 @@ def test_an_untrained_model(kind: str, load_toy: Callable[..., Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_planted_truth_at_the_size_of_llama() -> None:
-    """1,600 sentences, 4,096 dimensions, 20 informative, one of large mean, 40 that follow informative ones."""
+    """1,600 sentences in 4,096 dimensions: 20 are informative, one has a large mean, and 40 follow informative ones."""
     n, d, informative, large = 800, 4_096, np.arange(100, 120), 300
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(n, 2, d)).astype(np.float32)
@@ -645,11 +645,11 @@ def test_planted_truth_at_the_size_of_llama() -> None:
     opened = set(np.flatnonzero(l0.gate_ > 0))
     assert len(truth & best) >= 17, "recall and precision of the 20 largest |w ⊙ m|"
     assert len(truth & opened) >= 19, "recall of the open gates"
-    assert len(opened) < 130, "a precision of .15 at least"
+    assert len(opened) < 130, "a precision of at least .15"
     assert l0.gate_[large] == 0
     raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
     assert raw.gate_[large] > 0.5
-    assert raw.coef_[large] * 30 < -8, "an intercept: it makes up for what the 20 dimensions have on average"
+    assert raw.coef_[large] * 30 < -8, "an intercept, which compensates for the mean of the 20 dimensions"
 
 
 # The study
@@ -678,7 +678,7 @@ def test_study_has_every_table(
     hf = peer(hf_directory(kind), kind)
     fields = study_pairs.groupby("UID")[["field", "linguistics_term"]].first()
     judged = []
-    for name in "tuv":  # those whose good sentence, the one with w1, the model itself prefers
+    for name in "tuv":  # pairs whose good sentence, the one with w1, the model prefers
         many = toy_pairs(150, name, *fields.loc[name])
         p = np.array(
             [[log_probability(hf, model.tokenizer, kind, text) for text in row[:2]] for row in many.to_numpy()]
@@ -877,8 +877,8 @@ def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_dry_run_needs_a_config_alone(tmp_path: Path, capsys: Any) -> None:
-    """Numbers of Llama-3-8B by hand: 32 blocks, 218,103,808 weights a block, 33 states of 4,096."""
+def test_dry_run_only_needs_a_config(tmp_path: Path, capsys: Any) -> None:
+    """Llama-3-8B's numbers by hand: 32 blocks of 218,103,808 weights each, and 33 states of 4,096."""
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "head_dim": 128}
     config |= {"intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
     config |= {"num_hidden_layers": 32, "vocab_size": 128256, "max_position_embeddings": 8192}
@@ -899,12 +899,12 @@ def test_dry_run_needs_a_config_alone(tmp_path: Path, capsys: Any) -> None:
 
 # The model's own judgement
 
-PAIRS_OF_A_TASK = 30  # of 1,000; all of them, run once, agree too
+PAIRS_OF_A_TASK = 30  # of 1,000; a single run with all of them agreed too
 
 
 @torch.no_grad()
 def plain_scores(directory: Path, sentences: Sequence[str]) -> np.ndarray:
-    """Summed log-probabilities of rows of one length at a time, without a first token, so the first is unscored."""
+    """Summed log-probabilities, one row length at a time; no token is added in front, so the first is not scored."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     hf = transformers.GPT2LMHeadModel.from_pretrained(directory).eval()
     rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in sentences]

@@ -37,7 +37,7 @@ def test_wilson_is_scipys(right: int, n: int, confidence: float) -> None:
 
 
 def test_sentences_of_a_pair_count_as_far_as_they_are_independent() -> None:
-    """Twins that always agree are one observation; sentences drawn one by one are two."""
+    """Twins that always agree count as one observation; sentences drawn independently count as two."""
     rng = np.random.default_rng(0)
     twins = (rng.random((2_000, 60)) < 0.8).astype(float)
     alone = (rng.random((2_000, 60, 2)) < 0.8).mean(2)
@@ -61,7 +61,7 @@ def test_mcnemar_is_scipys_exact_binomial_test() -> None:
 
 
 def test_a_difference_of_few_pairs_is_covered() -> None:
-    """Of accuracies near 1 on 20 pairs a percentile bootstrap holds the true difference in 81 of 100 draws."""
+    """For accuracies near 1 on 20 pairs, a percentile bootstrap covers the true difference in only 81 of 100 draws."""
     rng = np.random.default_rng(0)
     right = rng.random((2_000, 20, 2, 2)) < np.array([0.97, 0.93])
     difference = right[..., 0].mean(-1) - right[..., 1].mean(-1)
@@ -105,7 +105,7 @@ def test_probes_without_difference_are_above_on_no_task() -> None:
 
 @pytest.mark.slow
 def test_means_over_tasks_by_brute_force() -> None:
-    """Two stages, one draw at a time."""
+    """The two-stage bootstrap, one draw at a time."""
     hits = made_hits(7, 30)
     means, differences = uncertainty.averaged(hits, [("dense", "words")])
     by_task = [part[["dense", "words"]].to_numpy() for _, part in hits.groupby("task", sort=False)]
@@ -151,7 +151,7 @@ def test_a_mean_off_the_diagonal() -> None:
 
 
 def group_of(vectors: np.ndarray, n_train: int) -> Group:
-    """From `[tasks, pairs, 2, d]`, the first pairs of each for training."""
+    """Made from states `[tasks, pairs, 2, d]`; the first pairs of each task are for training."""
     n_tasks, n = vectors.shape[:2]
     rows = np.arange(n_tasks * n).reshape(n_tasks, n)
     splits = {f"t{i}": Split(one[:n_train], one[n_train : n_train + 2], one[n_train:]) for i, one in enumerate(rows)}
@@ -182,7 +182,7 @@ def test_where_a_curve_reaches_a_level() -> None:
 
 @pytest.mark.parametrize("shared", [0.0, 3.0])
 def test_noise_has_no_ratio(shared: float) -> None:
-    """100 tasks without a difference; twins alike in much, or not."""
+    """100 tasks without a difference, with twins that are largely alike, or not."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(100, 70, 2, 40)) + shared * rng.normal(size=(100, 70, 1, 40))
     random_k, found = equivalence.random_sets(group_of(vectors, 30))
@@ -196,7 +196,7 @@ def test_noise_has_no_ratio(shared: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [3, 6])
 def test_a_planted_ratio_is_found(times: int) -> None:
-    """Independent dimensions of SD 1, whose squared differences of means add up: the top's are `times` as large."""
+    """The squared mean differences of independent dimensions of SD 1 add up; those of the top are `times` as large."""
     n_train, n_test, d, distance = 700, 1_000, 300, 2.5
     rng, top = np.random.default_rng(times), 3
     vectors = rng.normal(size=(2, n_train + n_test, 2, d))
@@ -215,7 +215,7 @@ def test_a_planted_ratio_is_found(times: int) -> None:
 
 @pytest.mark.slow
 def test_where_the_dimensions_end_first() -> None:
-    """What the top knows, all the others do not."""
+    """All the other neurons together do not reach the top ones."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(2, 160, 2, 24))
     vectors[:, :, 0, 5] += 3

@@ -1,4 +1,4 @@
-"""What a command takes, by formula, against what its observers and models hold; and whether it fits."""
+"""The memory a command takes, by formula, against what its observers and models hold, and whether it fits."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ ASKED: dict[str, dict[str, Any]] = {
     "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"], "atlas": True},
 }
 AT_MOST = {"ablation", "steering"}
-"""Passes whose size depends on what is found before: how many dimensions stand out, and which ratios can be."""
+"""Passes whose size depends on earlier results: how many dimensions are outliers, and which ratios are possible."""
 
 
 def held(model: Any, analysis: Any, text: Any, options: dict[str, Any]) -> dict[str, int]:
-    """The bytes of the states of the observers of each pass."""
+    """The bytes of the observers' states in each pass."""
     found: dict[str, int] = {}
     generator = find(analysis.answer).passes(model, text, **options)
     try:
@@ -68,7 +68,7 @@ def test_states_of_sentences_are_counted():
     states = collect(interp.load("tiny-gpt2"), table, largest=True, progress=False)
     found = sum(states.load(state).nbytes for state in states.states)
     cost = find(load("probing").cost)("tiny-gpt2", "bundled", {"limit": 10})
-    of_states = cost.numbers["states_bytes"] / 2  # those of an untrained model take as much
+    of_states = cost.numbers["states_bytes"] / 2  # the states of an untrained model take as much
     assert found == of_states / cost.numbers["n_sentences"] * 2 * len(table)
     assert cost.passes[0].sums == of_states + sum(one.nbytes for one in states.tokens.state.values())
 
@@ -138,7 +138,7 @@ def test_the_verdict_proposes_what_fits():
     assert found.verdict(made(batch_size=8, context=128).needed)[1]["advice"] == {"batch_size": 8}
     text, numbers = found.verdict(2**20)
     least = memory.shown(made(batch_size=1, context=64).needed)
-    assert text == f"does not fit in memory: at least {least} of 1 MiB available, weights 16 MiB", "and at no type"
+    assert text == f"does not fit in memory: at least {least} of 1 MiB available, weights 16 MiB", "and at no dtype"
     assert numbers["advice"] is None
 
 
@@ -166,7 +166,7 @@ def test_an_untrained_model_without_room_takes_a_block(monkeypatch):
     assert run.copied == run.weights
     monkeypatch.setattr(memory, "available", lambda device="cpu": PROCESS + 2 * run.weights - 1)
     one_block = 4 * 12 * 192**2
-    assert run.copied == run.weights - 5 * one_block, "of six blocks those are left out that do not run"
+    assert run.copied == run.weights - 5 * one_block, "blocks that do not run are left out of the six"
 
 
 def test_a_context_beyond_the_models_is_refused():

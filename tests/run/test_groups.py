@@ -1,4 +1,4 @@
-"""Sums by group of texts: the same groups however a corpus is divided, and sums that add up to the whole."""
+"""Sums per group of texts: groups are the same however a corpus is divided, and sums add up to the whole."""
 
 import itertools
 from dataclasses import replace
@@ -16,7 +16,7 @@ from interp.run.observers import Observer, observe, part_of
 
 
 class TokenSums(Observer):
-    """The sum of the token ids, by group of texts, and the sum of all."""
+    """The sum of the token ids per group of texts, and over all texts."""
 
     def __init__(self, model, most=4):
         super().__init__(model.W_U.device, most=most)
@@ -42,7 +42,7 @@ def numbered(n, width=5):
 
 
 def expected(ids, most):
-    """Sums of groups of 2ᵏ consecutive rows, the least k for which there are no more than `most`."""
+    """Sums of groups of 2ᵏ consecutive rows, for the smallest k with no more than `most` groups."""
     sums, size = ids.sum(1).tolist(), 1
     while -(-len(sums) // size) > most:
         size *= 2
@@ -136,7 +136,7 @@ def sample(sizes, seed):
 
 
 def test_jackknife_of_a_mean_is_students_interval():
-    """Of values that are no more heavy-tailed than normal ones."""
+    """For values with tails no heavier than normal."""
     x = np.random.default_rng(0).random(24)
     found = jackknife(x.mean(), np.array([np.delete(x, i).mean() for i in range(24)]), np.ones(24), 1)
     assert stats.kurtosis(x) < 0
@@ -156,8 +156,8 @@ def test_heavy_tails_widen_the_interval():
 
 
 @pytest.mark.slow
-def test_jackknife_takes_the_bias_of_a_variance_out():
-    """The biased variance becomes the unbiased one, exactly; with groups of unequal size nearly."""
+def test_jackknife_removes_the_bias_of_a_variance():
+    """The biased variance becomes the unbiased one: exactly, or nearly if groups are of unequal size."""
     (x,) = sample([24], 1)
     found = jackknife(np.var(x), np.array([np.var(np.delete(x, i)) for i in range(24)]), np.ones(24), 1)
     assert found.corrected == pytest.approx(np.var(x, ddof=1), rel=1e-12)
@@ -188,6 +188,6 @@ def test_too_few_texts_have_no_interval(groups, texts_per_group, why):
     assert about(groups, texts_per_group).get("none") == why
 
 
-def test_constant_values_have_an_interval_of_no_width():
+def test_constant_values_have_an_interval_of_zero_width():
     found = jackknife(0.25, np.full(20, 0.25), np.ones(20), 1)
     np.testing.assert_allclose([found.low, found.high], 0.25, rtol=1e-12)

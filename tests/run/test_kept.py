@@ -1,4 +1,4 @@
-"""Readings that begin at a hidden state, against whole passes with the same edit."""
+"""Readings that start from a hidden state, against whole passes with the same edit."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def summed(model, batches):
 
 
 def both(model, batches, state):
-    """Logits without some dimensions of a state: from the tokens, and from the state."""
+    """Logits without some dimensions of a state, computed from the tokens and from the state."""
     recipe = ablate_dims(model, state, DIMS, where="residual")
     with running(model, recipe):
         whole = execute(model, summed(model, batches), progress=False)
@@ -42,7 +42,7 @@ def both(model, batches, state):
 
 @pytest.fixture(params=["gpt2", "gpt2, padded on the left", "llama", "bert"])
 def read(request, load_toy, texts):
-    """A model, and padded batches of which it reads some positions."""
+    """A model, and padded batches in which it reads some positions."""
     model = load_toy(request.param.split(",")[0])
     if "left" in request.param:
         model.tokenizer.padding_side = "left"
@@ -56,13 +56,13 @@ def test_a_reading_from_a_state_is_that_of_a_whole_pass(state, read):
     whole, found = both(*read, state)
     torch.testing.assert_close(found, whole, rtol=1e-6, atol=1e-4)
     plain = execute(read[0], summed(*read), progress=False)
-    assert (whole - plain).abs().max() > 0.1, "the edit does something"
+    assert (whole - plain).abs().max() > 0.1, "the edit changes something"
 
 
 @pytest.mark.quick("llama")
 @pytest.mark.parametrize("site", [("mlp_out", 0), ("head_norm", None)])
 def test_hooks_of_others_count(site, read):
-    """Before the state, and on the head, which then sees every position."""
+    """Both hooks before the state and hooks on the head, which then sees every position."""
     model, batches = read
     plain = both(model, batches, 2)[0]
     with model.hooks(fwd_hooks=[(hook_name(model, *site), lambda x, hook: x + x.mean(1, keepdim=True))]):

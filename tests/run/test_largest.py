@@ -1,4 +1,4 @@
-"""The largest values and their places against a sort of all values, however the sample is divided."""
+"""The largest values and their places against sorting all values, however the sample is divided."""
 
 import math
 from functools import reduce
@@ -16,7 +16,7 @@ def nothing(d, k):
 
 
 def brute(values, k):
-    """[(value, place)] of each column, by the definition: magnitudes cut off after 13 binary digits, then places."""
+    """[(value, place)] of each column by the definition: magnitudes cut off after 13 binary digits, then places."""
     found = []
     for column in values.T.tolist():
         order = []
@@ -61,7 +61,7 @@ def test_other_types_keep_their_values(dtype):
 
 
 def test_the_last_digits_decide_nothing():
-    """A thousand values that are the same but for rounding: the first ones are kept, whatever the rounding."""
+    """Of a thousand values that are equal up to rounding, the first ones are kept, whatever the rounding."""
     places = torch.arange(1000)
     found = []
     for seed in range(3):

@@ -15,7 +15,7 @@ from interp.run import moments
 
 
 def exact(values):
-    """Mean and population variance of numbers, without rounding until the end."""
+    """The mean and population variance of numbers, rounded only at the end."""
     numbers = [Fraction(float(value)) for value in values]
     mean = sum(numbers) / len(numbers)
     return float(mean), float(sum((number - mean) ** 2 for number in numbers) / len(numbers))
@@ -23,7 +23,7 @@ def exact(values):
 
 @st.composite
 def samples(draw):
-    """Numbers of a mean up to 1e4 and an SD down to 1e-3, in float64, with a class each, and where they are cut."""
+    """Float64 numbers with a mean up to 1e4 and an SD down to 1e-3, the class of each, and where they are divided."""
     n = draw(st.integers(2, 40))
     mean = draw(st.floats(-1e4, 1e4))
     sd = draw(st.sampled_from([1e-3, 1e-2, 1.0, 100.0]))
@@ -48,7 +48,7 @@ def test_any_division_gives_the_variance(sample):
         for column in range(3 if len(members) else 0):
             mean, variance = exact(members[:, column])
             assert moments.mean(found)[group, column].item() == pytest.approx(mean, rel=1e-15)
-            rounding = np.finfo(float).eps * abs(mean) * variance**0.5  # of the means that a division has
+            rounding = np.finfo(float).eps * abs(mean) * variance**0.5  # of the means of the parts
             assert moments.variance(found)[group, column].item() == pytest.approx(variance, rel=1e-9, abs=rounding)
     assert (moments.variance(found)[:, 2] == 0).all(), "a constant has none"
 
@@ -83,7 +83,7 @@ def test_nothing_merges_with_nothing():
 
 @pytest.mark.slow
 def test_the_first_token_does_not_vary_at_the_embeddings(load_toy, texts):
-    """`[CLS]` is one vector at state 0: its SD is 0, in one process and in parts, and others' are those of numpy."""
+    """`[CLS]` is one vector at state 0: its SD is 0, in one process and in parts, and other SDs are those of numpy."""
     model = load_toy("bert")
     classes = interp.corpora.token_classes(model)
     batches = interp.corpora.batches(model, texts, batch_size=4)

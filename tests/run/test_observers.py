@@ -19,7 +19,7 @@ from interp.testing import toy_bridge, toy_decoder, toy_encoder
 
 
 class Residual(Observer):
-    """Sum, largest and smallest value of the residual stream at the positions that are read."""
+    """The sum, largest and smallest value of the residual stream at the positions that are read."""
 
     def __init__(self, model, layer=0):
         super().__init__(model.W_U.device, layer=layer)
@@ -77,7 +77,7 @@ def test_one_pass_equals_plain_forwards(kind, layout, load_toy, texts):
         )
 
 
-def test_together_is_alone(load_toy, texts):
+def test_together_equals_alone(load_toy, texts):
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, batch_size=4)
     together = Residual(model, 0), Residual(model, 1), Logits(model)
@@ -87,7 +87,7 @@ def test_together_is_alone(load_toy, texts):
         equal(observer.state, alone.state)
 
 
-def test_nothing_is_computed_that_nobody_wants(load_toy, texts, monkeypatch):
+def test_nothing_unneeded_is_computed(load_toy, texts, monkeypatch):
     for kind in ("gpt2", "bert"):
         model = load_toy(kind)
         monkeypatch.setattr(model.unembed, "forward", lambda *_: pytest.fail("the unembedding ran"))
@@ -252,7 +252,7 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
 
 @pytest.mark.e2e
 def test_all_reduce_over_processes(tmp_path):
-    """Two gloo processes; the sums, largest and smallest values, and the places of the largest, meet."""
+    """Two gloo processes combine sums, largest and smallest values, and the places of the largest."""
     code = """
 import json, sys, torch
 from interp.run.observers import Observer
@@ -275,8 +275,8 @@ print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
 
 
 @pytest.mark.e2e
-def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
-    """SIGKILL in the middle of a run of the command line, then the same command again."""
+def test_a_killed_run_resumes(hf_directory, tmp_path, texts):
+    """SIGKILL in the middle of a command, then the same command again."""
     corpus = tmp_path / "c.txt"
     corpus.write_text("\n".join(texts * 40))
     out = tmp_path / "out"
@@ -293,7 +293,7 @@ def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
 
 
 def test_a_fingerprint_tells_numbers_apart():
-    """Scale, sign, shape and place of infinities count; the last digits do not."""
+    """Scale, sign, shape and the places of infinities count; the last digits do not."""
     x = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def alike(one, other):
@@ -316,7 +316,7 @@ def test_a_fingerprint_tells_numbers_apart():
 
 
 def test_other_scales_and_scores_are_another_run(load_toy, texts, tmp_path):
-    """What is not in the weights counts too: the λ that were asked for, and the config."""
+    """What is not in the weights counts too: the requested λ, and the config."""
     model = load_toy("gpt2")
     options = {"unigram": np.arange(1, 68), "progress": False, "directory": tmp_path}
     bias_effect(model, texts, scales=(0, 0.5, 1), **options)

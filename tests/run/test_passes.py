@@ -1,4 +1,4 @@
-"""Analyses side by side: as many passes as the text needs, and what each gives alone."""
+"""Analyses side by side: no more passes than the text needs, and the same results as each alone."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ from interp.run.passes import Reading, execute, side_by_side
 
 @pytest.fixture
 def observed(monkeypatch):
-    """What every forward pass over a text was called, in order."""
+    """The descriptions of the forward passes over a text, in order."""
     names = []
     observe = passes.observe
 
@@ -103,7 +103,7 @@ class MeanResidual(Observer):
 
 
 def deviation(model, batches):
-    """A second reading that needs the first: how far layer 1's mean is from layer 0's, then that of layer 1 again."""
+    """The distance between the means of layers 1 and 0, from two readings of which the second follows the first."""
     first = MeanResidual(model, 0)
     yield [Reading("first", batches, [first])]
     second = MeanResidual(model, 1)
@@ -111,7 +111,7 @@ def deviation(model, batches):
     return (second.state["sum"] / second.state["n"] - first.state["sum"] / first.state["n"]).norm().item()
 
 
-def test_an_analysis_of_ones_own(load_toy, texts):
+def test_a_users_own_analysis(load_toy, texts):
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)
     tokens = torch.cat([batch.tokens for batch in batches])
@@ -140,7 +140,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]
     seen.clear()
     assert execute(model, deviation(model, batches), progress=False, directory=tmp_path) == whole
-    assert len(seen) == len(list(batches)) - 2, "what was left of the second reading alone"
+    assert len(seen) == len(list(batches)) - 2, "only what was left of the second reading"
     monkeypatch.undo()
     with pytest.raises(ValueError, match="belongs to another run"):
         execute(model, deviation(model, corpora.batches(model, texts[1:])), progress=False, directory=tmp_path)

@@ -1,4 +1,4 @@
-"""Bad input to a pass over batches: what is no observer or no batches, or belongs to another model."""
+"""Bad input to a pass over batches: things that are not observers or batches, or that belong to another model."""
 
 import pytest
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet

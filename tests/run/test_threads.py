@@ -1,4 +1,4 @@
-"""One model, several threads: right numbers, or a refusal that says why."""
+"""One model in several threads: right numbers, or a refusal that says why."""
 
 import copy
 import threading
@@ -25,7 +25,7 @@ def gpt2(load_toy):
 
 
 def together(*tasks):
-    """All at once, each in a thread; their results in order."""
+    """Run all at once, each in its own thread; returns their results in order."""
     gate = threading.Barrier(len(tasks))
     with ThreadPoolExecutor(len(tasks)) as pool:
         return [future.result() for future in [pool.submit(lambda t=task: (gate.wait(), t())[1]) for task in tasks]]
@@ -51,7 +51,7 @@ def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
 
 
 @pytest.mark.slow
-def test_different_functions_beside_each_other(gpt2, texts):
+def test_different_functions_at_the_same_time(gpt2, texts):
     pairs = pd.DataFrame({"sentence_good": ["w1 w2", "w3"], "sentence_bad": ["w2 w1", "w4"], "UID": ["t", "t"]})
     tasks = {
         "collect": lambda: collect(gpt2, pairs, progress=False).load(1),
@@ -67,8 +67,8 @@ def test_different_functions_beside_each_other(gpt2, texts):
             np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
-def test_hooks_do_not_act_on_another_threads_forward(gpt2):
-    """A thread that runs the model past interp, in the middle of a context of interp's."""
+def test_hooks_do_not_act_on_a_forward_pass_of_another_thread(gpt2):
+    """A thread runs the model without interp, in the middle of one of interp's contexts."""
     tokens = torch.tensor([[1, 2, 3]])
     expected = gpt2(tokens)
     with running(gpt2, hooks.scale_bias(gpt2, "ln", 0.0)):
@@ -79,7 +79,7 @@ def test_hooks_do_not_act_on_another_threads_forward(gpt2):
 
 
 class Meddling(Observer):
-    """Somebody sets a hook on the model while it is being read."""
+    """A hook is set on the model while it is being read."""
 
     def __init__(self, model, batch):
         super().__init__()
@@ -92,7 +92,7 @@ class Meddling(Observer):
         return [(self.name, lambda logits, hook: None)]
 
 
-def test_hooks_that_come_in_the_middle_are_refused(gpt2, texts):
+def test_hooks_that_are_added_in_the_middle_are_refused(gpt2, texts):
     text = interp.corpora.batches(gpt2, texts, batch_size=1)
     with pytest.raises(RuntimeError, match="hooks on unembed.hook_out were set or removed while"):
         observe(gpt2, text, Meddling(gpt2, 3), progress=False)
@@ -101,7 +101,7 @@ def test_hooks_that_come_in_the_middle_are_refused(gpt2, texts):
         gpt2.add_hook("unembed.hook_out", lambda logits, hook: None)
 
 
-def test_a_copy_of_a_model_has_a_turn_of_its_own(gpt2):
+def test_a_copy_of_a_model_has_its_own_turn(gpt2):
     other = copy.deepcopy(gpt2)
     with running(gpt2), ThreadPoolExecutor(1) as pool:
 
@@ -121,8 +121,8 @@ def test_unknown_hook_points_are_refused(gpt2):
     assert active_hooks(gpt2) == []
 
 
-def test_a_function_of_names_stands_for_all_that_it_is_true_of(gpt2):
-    """As in `model.hooks`."""
+def test_a_function_of_names_selects_every_name_that_it_accepts(gpt2):
+    """This is as in `model.hooks`."""
     seen = []
     with running(gpt2, [(lambda name: name.endswith("attn.hook_z"), lambda z, hook: seen.append(hook.name))]):
         gpt2(torch.tensor([[1, 2]]))
@@ -132,7 +132,7 @@ def test_a_function_of_names_stands_for_all_that_it_is_true_of(gpt2):
 
 
 def test_autocast_is_refused(gpt2, texts):
-    """Its numbers are others, and the provenance would say float32."""
+    """It gives other numbers, while the provenance would say float32."""
     with torch.autocast("cpu", torch.bfloat16):
         for run in (
             lambda: interp.frequency.bias_effect(gpt2, texts, unigram=np.arange(1, 68), progress=False),

@@ -1,4 +1,4 @@
-"""Any set of observers in one pass gives what each gives alone, by any batching."""
+"""Any set of observers in one pass gives what each gives alone, whatever the batches."""
 
 import functools
 from collections.abc import Callable
@@ -70,7 +70,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
 }
 FOR_DECODERS = {"MassiveWriters", "NeuronEffects"}
 OF_PAIRS = {"Scale", "TokenScores", "UnitSums"}
-"""Those that read batches of their own: tests/probing/test_atlas.py and test_scores.py."""
+"""Observers that read their own batches, which tests/probing/test_atlas.py and test_scores.py test."""
 
 
 def all_observers() -> set[str]:
@@ -101,7 +101,7 @@ def read(model: Any, batches: corpora.Batches, names: list[str]) -> list[dict[st
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_together_is_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
+def test_together_equals_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
     model = toys[kind]
     able = sorted(set(EXAMPLES) - (FOR_DECODERS if kind == "encoder" else set()))
     alone: dict[tuple[str, str, float | None], dict[str, torch.Tensor]] = {}

@@ -1,4 +1,4 @@
-"""The study of b_LN on a toy size: what is measured is what interp measures, and finished runs are kept."""
+"""The study of b_LN at toy size: it measures what interp measures, and finished runs are kept."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stirred(separator: training_data.Separator) -> Any:
-    """A run whose model has a b_LN of some size, and gains that are not 1."""
+    """A run whose model has a substantial b_LN, and gains that are not 1."""
     texts = training_data.Texts(TEXTS, HELD_OUT)
     settings = training.settings_of(
         "gpt2", texts, tokens=500, seed=0, checkpoints=(), every=1, **{**bias.PLAIN, **SMALL, "separator": separator}
@@ -105,7 +105,7 @@ def test_runs_are_trained_once_and_shown(
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_killed_resumes(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = training_data.Texts(TEXTS, HELD_OUT)
     whole, parts = (tmp_path / name for name in ("whole", "parts"))
     bias.study(texts, ["clip-1"], tokens=3000, seeds=[0], out=whole)
@@ -127,7 +127,7 @@ def test_a_run_that_was_killed_goes_on(small: None, tmp_path: Path, monkeypatch:
     assert bias.histories(parts).equals(bias.histories(whole))
 
 
-def test_every_run_differs_from_the_plain_one_in_known_settings() -> None:
+def test_every_run_changes_known_settings_of_the_plain_one() -> None:
     assert set(bias.PLAIN) == set(training.Settings.__annotations__)
     for name, changes in bias.RUNS.items():
         assert all(bias.PLAIN[key] != value for key, value in changes.items()), name
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "unknown run 'beta'; expected one of plain, beta2-0.95" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert bias_study.main(["tables", str(tmp_path / "out")]) == 2
-    assert "has no run of this study in which something was measured" in capsys.readouterr().err
+    assert "has no run of this study with measurements" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_schedules(changes: training.Settings, expected: list[float]) -> None:
-    """Ten steps: up to the peak, and down to zero or not."""
+    """Over ten steps, the rate rises to its peak, and then falls to zero or stays."""
     texts = training_data.Texts(TEXTS, HELD_OUT)
     size = SMALL["context"] * SMALL["batch_size"]
     chosen = {**bias.PLAIN, **SMALL, **changes}

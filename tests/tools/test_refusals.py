@@ -1,4 +1,4 @@
-"""Bad settings of a training are refused, and leave nothing behind; numbers of numpy are read."""
+"""Bad settings for training are refused and leave nothing behind; numpy's numbers are accepted."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def trained(w: Workshop, **options: Any) -> Any:
 
 
 CASES: dict[str, Case] = {
-    "a command of tokens without end": (
+    "a command with infinitely many tokens": (
         BAD,
         "expected a finite number of tokens",
         lambda w: trained(w, tokens="inf"),
@@ -33,7 +33,11 @@ CASES: dict[str, Case] = {
     "a command to hold out NaN": (BAD, "expected a share between 0 and 1", lambda w: trained(w, held_out="nan")),
     "a command for a kind of no model": (BAD, "expected gpt2 or bert", lambda w: trained(w, kind="../x")),
     "training on NaN tokens": (TYPE, "tokens must be a whole number, found nan", lambda w: train(w, tokens=np.nan)),
-    "training without end": (TYPE, "tokens must be a whole number, found inf", lambda w: train(w, tokens=np.inf)),
+    "training with infinitely many tokens": (
+        TYPE,
+        "tokens must be a whole number, found inf",
+        lambda w: train(w, tokens=np.inf),
+    ),
     "training backwards": (BAD, "learning_rate is -0.001", lambda w: train(w, learning_rate=-1e-3)),
     "training at NaN": (BAD, "learning_rate is nan", lambda w: train(w, learning_rate=np.nan)),
     "training by minus one": (BAD, "batch_size must be at least 1", lambda w: train(w, batch_size=-1)),
@@ -49,10 +53,10 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop) -> None:
     check_refused(CASES[name], workshop)
-    assert not (workshop.root / "run").exists(), "a training that was refused leaves nothing"
+    assert not (workshop.root / "run").exists(), "a refused training leaves nothing behind"
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     out = train(workshop, tokens=np.int64(200), batch_size=np.int32(4), seed=np.int64(3), checkpoints=np.arange(2))
     assert (out / "training.json").is_file()

@@ -1,4 +1,4 @@
-"""Training of the bundled models, on a few hundred made-up paragraphs."""
+"""Training like that of the bundled models, on a few hundred made-up paragraphs."""
 
 import json
 import subprocess
@@ -67,7 +67,7 @@ def test_same_seed_gives_the_same_weights(finished: tuple[str, Path], tmp_path: 
 
 
 @pytest.mark.e2e
-def test_killed_run_goes_on_bit_for_bit(
+def test_killed_run_resumes_bit_for_bit(
     finished: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, out = finished
@@ -250,7 +250,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 def line(out: Path, **changes: object) -> list[str]:
-    """What `tools/train.py` is given, for a short run on the bundled text."""
+    """Arguments of `tools/train.py` for a short run on the bundled text."""
     given = {"kind": "gpt2", "corpus": "bundled", "tokens": 1000, "batch_size": 4, "threads": 1, "out": out} | changes
     return [str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
 

@@ -1,6 +1,6 @@
-"""What somebody writes who has installed `interp`: every line has its type under mypy and pyright.
+"""Code as a user of `interp` would write it: every line has the right type under mypy and pyright.
 
-It is checked, not run. `assert_type` fails where a type is another one, or is not known (`Any`).
+It is checked, not run. `assert_type` fails if a type is different or unknown (`Any`).
 """
 
 from pathlib import Path
@@ -86,7 +86,7 @@ assert_type(interp.probing.study(model, pairs), ProbingStudy)
 assert_type(interp.attention.attention_in_text(model, "A text.", 3, 48), AttentionInText)
 assert_type(execute(model, interp.frequency.bias_effect.passes(model, text)), BiasEffect)
 
-# Recipes on a model of one's own
+# Recipes on a user's own model
 
 bare = HookedTransformer.from_pretrained("gpt2")
 recipe = scale_bias(bare, "ln", 0.5) + adjust_logits(bare, np.zeros(50257), 1.0) + prune_output_dims(bare, [0])
@@ -97,7 +97,7 @@ bare.run_with_hooks(torch.tensor([[1, 2, 3]]), fwd_hooks=recipe)
 
 
 class MeanResidual(Observer):
-    """An observer of one's own."""
+    """A user's own observer."""
 
     def __init__(self, model: Model, layer: int) -> None:
         super().__init__(model.W_U.device, layer=layer)

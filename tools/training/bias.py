@@ -1,4 +1,4 @@
-"""What takes the effect of b_LN on word frequency away: short runs that differ in one setting from a plain recipe."""
+"""What removes the effect of b_LN on word frequency: short runs that differ in one setting from a plain recipe."""
 
 import json
 import logging
@@ -18,8 +18,8 @@ from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, setti
 
 log = logging.getLogger(__name__)
 
-POSITIONS = 20_480  # held-out ones that are measured, in rows spread over the text
-EVERY = 50  # steps; the loss is recorded as often, b_LN every fourth time
+POSITIONS = 20_480  # held-out positions that are measured, in rows spread over the text
+EVERY = 50  # steps between records of the loss; b_LN is measured every fourth time
 _ROWS_AT_ONCE = 16
 
 PLAIN: Settings = {
@@ -27,12 +27,12 @@ PLAIN: Settings = {
     **dict(learning_rate=1.5e-3, warm_up=200, decay="linear", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
     **dict(clip=None, bf16=False),
 }
-"""The recipe that the runs differ from in one setting; batches have 1,024 tokens."""
+"""The recipe from which each run differs in one setting; batches have 1,024 tokens."""
 BUNDLED: Settings = {
     **dict(context=128, d_model=192, n_layers=6, n_heads=6),
     **dict(separator="end of text", warm_up=0.05, clip=1.0, bf16=True),
 }
-"""What the recipe of tiny-gpt2, which sees 16 million tokens, changes."""
+"""What the recipe of tiny-gpt2, which sees 16 million tokens, changes in `PLAIN`."""
 RUNS: dict[str, Settings] = {
     "plain": {},
     "beta2-0.95": {"betas": (0.9, 0.95)},
@@ -57,9 +57,9 @@ RUNS: dict[str, Settings] = {
 def study(
     texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[int], out: Path, threads: int = 1
 ) -> Path:
-    """Train the runs of these names with each of the seeds, in `out/NAME/seed-N`; those that are finished are kept.
+    """Train the named runs with each of the seeds, in `out/NAME/seed-N`; finished runs are kept.
 
-    Raises ValueError for a run that is there with other settings or text.
+    Raises ValueError if a run is already there with other settings or text.
     """
     for seed in seeds:
         for name in names:
@@ -77,9 +77,9 @@ def study(
 def bias_effect(run: Run) -> dict[str, float]:
     """What b_LN does to the predictions of a GPT-2 at `POSITIONS` held-out positions.
 
-    `held_out` and `held_out_without`: NLL with b_LN and without it, nats per token. `kl` and `kl_without`: KL(u‖q), u
-    the frequencies of the training text, q the mean prediction. `slope` and `spearman` of b_LN W_U on log u, over types
-    with u > 0. `norm`: ‖b_LN‖. `cosine`: of b_LN with the mean of the output embeddings.
+    `held_out` and `held_out_without`: NLL with b_LN and without it, in nats per token. `kl` and `kl_without`: KL(u‖q),
+    where u is the frequencies of the training text and q the mean prediction. `slope` and `spearman`: of b_LN W_U on
+    log u, over types with u > 0. `norm`: ‖b_LN‖. `cosine`: of b_LN with the mean of the output embeddings.
     """
     embeddings, bias = run.model.lm_head.weight, run.model.transformer.ln_f.bias
     effect = embeddings @ bias
@@ -104,17 +104,17 @@ def bias_effect(run: Run) -> dict[str, float]:
 
 
 def _spread(held_out: Any) -> Iterator[np.ndarray]:
-    """The starts of rows, a few at a time, at even distances in the text."""
+    """The starts of rows at even distances in the text, a few at a time."""
     starts = np.concatenate(held_out.batches(_ROWS_AT_ONCE, None))
     chosen = starts[np.linspace(0, len(starts) - 1, min(len(starts), POSITIONS // held_out.context)).astype(int)]
     yield from np.split(chosen, range(_ROWS_AT_ONCE, len(chosen), _ROWS_AT_ONCE))
 
 
 def histories(out: Path) -> pd.DataFrame:
-    """What was measured in each run of `out`, those that are not finished too: a row for each step, with `run`, `seed`,
-    `planned` (the tokens that the run is to see) and what `bias_effect` gives.
+    """What was measured in each run of `out`, including unfinished ones: one row per step, with `run`, `seed`,
+    `planned` (the number of tokens that the run will have seen at its end) and what `bias_effect` gives.
 
-    Raises FileNotFoundError where nothing has been measured.
+    Raises FileNotFoundError if nothing has been measured.
     """
     rows = []
     for name in RUNS:
@@ -124,19 +124,19 @@ def histories(out: Path) -> pd.DataFrame:
             about = {"run": name, "seed": state["settings"]["seed"], "planned": state["settings"]["tokens"]}
             rows += [about | row for row in state["losses"] if "kl" in row]
     if not rows:
-        raise FileNotFoundError(f"{out} has no run of this study in which something was measured")
+        raise FileNotFoundError(f"{out} has no run of this study with measurements")
     return pd.DataFrame(rows)
 
 
 def _state(where: Path) -> dict[str, Any]:
-    """Settings and losses of a run that is finished or not."""
+    """The settings and losses of a run, finished or not."""
     if (where / FINISHED).is_file():
         return dict(json.loads((where / FINISHED).read_text(encoding="utf-8")))
     return load_resume(where / UNFINISHED)
 
 
 def ends(measured: pd.DataFrame) -> list[dict[str, str]]:
-    """The last step of each run that was measured, a row each, as people read it."""
+    """One row per measured run, for its last step, formatted for reading."""
     last = measured.groupby(["run", "seed"], sort=False).tail(1)
     rows = []
     for row in last.to_dict("records"):
@@ -152,7 +152,7 @@ def ends(measured: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def courses(measured: pd.DataFrame) -> list[dict[str, str]]:
-    """What removing b_LN adds to KL(u‖q), at the steps that all runs are measured at: a row for each run."""
+    """What removing b_LN adds to KL(u‖q), one row per run, at the steps at which all runs were measured."""
     kept = measured[measured["step"] % (4 * EVERY) == 0]
     rows = []
     for (run, seed), part in kept.groupby(["run", "seed"], sort=False):

@@ -1,4 +1,4 @@
-"""The options of `tools/train.py`. They are checked before torch is imported, as those of `interp` are."""
+"""The options of `tools/train.py`. Like those of `interp`, they are checked before torch is imported."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Tokenizers, and the examples the bundled models are trained on."""
+"""Tokenizers, and the examples that the bundled models are trained on."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ Separator = Literal["end of text", "newline"]
 END_OF_TEXT = "<|endoftext|>"
 SEPARATORS: dict[Separator, str] = {"end of text": END_OF_TEXT, "newline": "Ċ"}  # a byte-level newline
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-SHORT = 48  # most BERT examples are at most this long
+SHORT = 48  # tokens; most BERT examples are no longer than this
 
 
 def train_tokenizer(kind: Kind, texts: list[str], vocab_size: int) -> Tokenizer:
@@ -41,9 +41,9 @@ def train_tokenizer(kind: Kind, texts: list[str], vocab_size: int) -> Tokenizer:
 
 
 def _train_wordpiece(texts: list[str], vocab_size: int) -> Tokenizer:
-    """WordPiece with the 128 commonest characters; a word with another one is `[UNK]`.
+    """WordPiece with the 128 most common characters; a word with any other character is `[UNK]`.
 
-    The trainer numbers `##x` in the order of a hash table; given to it as special tokens their order is fixed.
+    The trainer numbers `##x` in the order of a hash table. Passing them as special tokens fixes their order.
     """
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts: Counter[str] = Counter()
@@ -84,9 +84,9 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 class Rows:
-    """Texts as one stream, a separator before each; a row is `context` inputs and the tokens after them.
+    """Texts as one stream with a separator before each; a row is `context` inputs and the token after each of them.
 
-    `<|endoftext|>` is not among the `counts`, which are those of the texts; a newline is.
+    The `counts` include a newline separator, but not `<|endoftext|>`, which is not in the texts.
     """
 
     def __init__(self, tokenizer: Tokenizer, texts: Sequence[np.ndarray], context: int, separator: Separator) -> None:
@@ -119,7 +119,7 @@ class Rows:
 
 
 class Sentences:
-    """Texts as sentences; an example is one sentence, a passage, or two passages, of one paragraph.
+    """Texts as sentences; an example is one sentence, one passage or two passages of the same paragraph.
 
     A sentence too long for the context is cut into pieces, which then count as sentences.
     """
@@ -148,9 +148,10 @@ class Sentences:
         self.paragraph = [where for _, where in pieces]
 
     def examples(self, rng: np.random.Generator) -> Int[np.ndarray, "example 3"]:
-        """(start, middle, end) in the stream; the middle parts A from B, and is the end where there is no B.
+        """(start, middle, end) in the stream; the middle separates A from B, and equals the end if there is no B.
 
-        30 % are one sentence; the rest as many as fit in 48 tokens (10 %: in the context), half of them parted.
+        30 % of the examples are one sentence. The rest have as many as fit in 48 tokens (10 %: in the context), and
+        half of these are divided into A and B.
         """
         n, examples, first, start = len(self.ends), [], 0, 0
         draws = rng.random((n, 4))
@@ -170,7 +171,7 @@ class Sentences:
         return np.array(examples)
 
     def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
-        """Examples of like length, by sorting within pools of 64 batches. Without `rng`, in order of the text."""
+        """Batches of examples of similar length, sorted within pools of 64 batches. Without `rng`, in text order."""
         if rng is None:
             examples = self.examples(np.random.default_rng(0))
             return np.split(examples, range(batch_size, len(examples), batch_size))
@@ -216,9 +217,9 @@ class Sentences:
 
 
 class Texts:
-    """Texts to train on and texts held out; what they are in tokens is kept for the next run with that vocabulary.
+    """Texts to train on and texts held out; their tokens are kept for the next run with the same vocabulary.
 
-    Raises ValueError where one of them is a string or holds no text.
+    Raises ValueError if one of them is a string or holds no text.
     """
 
     def __init__(self, texts: Iterable[str], held_out: Iterable[str]) -> None:
@@ -227,7 +228,7 @@ class Texts:
         self._encoded: dict[int, tuple[Tokenizer, list[np.ndarray], list[np.ndarray]]] = {}
 
     def read(self, settings: dict[str, Any], known: Tokenizer | None = None) -> tuple[Tokenizer, Any, Any]:
-        """The tokenizer, which is trained unless it is `known`, and what is trained on and held out."""
+        """The tokenizer (trained unless `known` is given), and the texts to train on and held out."""
         kind, vocab_size, context = (settings[name] for name in ("kind", "vocab_size", "context"))
         if kind == "bert":
             tokenizer = known or train_tokenizer(kind, self.train, vocab_size)

@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 
 class Settings(TypedDict, total=False):
-    """What a recipe of training is made of.
+    """The settings of a training recipe.
 
-    `warm_up` is a share of the steps, or a number of them where it is whole; after it the learning rate falls to zero
-    on a line, or stays (`decay`). `clip` is the largest norm of a gradient, None for any. `weight_decay` acts on
-    matrices alone. `separator` stands before each text (`gpt2`). `bf16` runs the matrix products in bfloat16.
-    `batch_size` is in rows or examples.
+    `warm_up` is a share of the steps or, if it is a whole number, a number of steps; after it, the learning rate falls
+    linearly to zero or stays constant (`decay`). `clip` is the largest norm of a gradient, None for no limit.
+    `weight_decay` acts only on matrices. `separator` is put before each text (`gpt2`). `bf16` runs the matrix products
+    in bfloat16. `batch_size` is in rows or examples.
     """
 
     vocab_size: int
@@ -69,12 +69,12 @@ SETTINGS: dict[Kind, Settings] = {
     },
 }
 Measure: TypeAlias = Callable[["Run"], dict[str, float]]
-HELD_OUT_TOKENS = 50_000  # of the held-out text, for the loss during training
+HELD_OUT_TOKENS = 50_000  # held-out tokens that the loss during training is computed on
 LOG_SECONDS = 60
 SAVE_SECONDS = 120
 FINISHED, UNFINISHED = "training.json", "resume.pt"
-"""The files that say how a run went, in its directory."""
-_CHECKSUM = 32  # bytes, before what torch saves
+"""The files in a run's directory that record how it went."""
+_CHECKSUM = 32  # bytes, in front of what torch saves
 
 
 def train(
@@ -97,22 +97,22 @@ def train(
     `bert`: uncased WordPiece, single sentences, passages and pairs of consecutive passages (`[CLS] A [SEP] B
     [SEP]`), mostly of at most 48 tokens, 15 % masked (80 % `[MASK]`, 10 % random, 10 % kept; Devlin et al. 2019,
     section 3.1), loss at masked positions; no next-sentence loss. Both: AdamW, no dropout, linear warm-up over 5 %
-    of the steps and linear decay to zero, gradient norm clipped at 1, float32 weights. `changes` are made to the
+    of the steps and linear decay to zero, gradient norm clipped at 1, float32 weights. `changes` replace single
     `SETTINGS` of that kind.
 
-    `tokens` is the budget in tokens seen (padding not counted), `checkpoints` the steps whose weights are kept
+    `tokens` is the budget in tokens seen (padding not counted), and `checkpoints` are the steps whose weights are kept
     (default: 0 and eight from steps/128 to the last, doubling). The loss is recorded every `every` steps (default: 100
-    times), and at every fourth of these, at checkpoints and at the end what `measure` gives of the run too (default:
-    the held-out loss, as `held_out`). The weights depend on the arguments, the data and the number of threads alone: a
-    run that was killed resumes from `out/resume.pt` and ends in the same weights, bit for bit.
+    times in all). At every fourth of these, at checkpoints and at the end, the result of `measure` is recorded too
+    (default: the held-out loss, as `held_out`). The weights depend only on the arguments, the data and the number of
+    threads: a run that was killed resumes from `out/resume.pt` and ends with the same weights, bit for bit.
 
     Written to `out`: config.json, model.safetensors (float16), the tokenizer, training.json (settings, losses,
     versions), unigram.safetensors (`counts` [d_vocab], int64: the corpus without added special tokens) and
     checkpoints/step-N. Losses are in nats per predicted token.
 
-    Raises ValueError for too short text, for a bad shape, for an unknown setting, for numbers that are not above 0, for
-    a seed outside 0 … 2**63 − 1, and where `out/resume.pt` belongs to other settings or data; TypeError for numbers
-    that must be whole and are not; FileExistsError where `out` holds anything else than an unfinished run.
+    Raises ValueError for text that is too short, a bad shape, an unknown setting, numbers that are not above 0, a seed
+    outside 0 … 2**63 − 1, and if `out/resume.pt` belongs to other settings or data; TypeError for numbers that must be
+    whole and are not; FileExistsError if `out` holds anything other than an unfinished run.
     """
     settings = settings_of(kind, texts, tokens=tokens, seed=seed, checkpoints=checkpoints, every=every, **changes)
     if threads is not None:
@@ -141,7 +141,7 @@ def settings_of(
     every: int | None,
     **changes: Unpack[Settings],
 ) -> dict[str, Any]:
-    """Everything except threads that decides the weights of a run, as `train` records it.
+    """Everything that decides the weights of a run, except threads, as `train` records it.
 
     Raises the same errors as `train`.
     """
@@ -310,7 +310,7 @@ class Run:
 
     @torch.inference_mode()
     def evaluate(self, budget: int | None = None) -> dict[str, Any]:
-        """Held-out loss and accuracy, beside those of the training corpus's unigram distribution (add-one).
+        """Held-out loss and accuracy, with those of the training corpus's unigram distribution (add-one).
 
         In float32, on the first `budget` tokens; BERT with the same masks every time.
         """
@@ -336,7 +336,7 @@ class Run:
             self.save(temporary)
 
     def save(self, where: Path) -> None:
-        """In float16, without the progress bar that transformers shows for every file."""
+        """Save in float16, without the progress bar that transformers shows for every file."""
         bars = transformers_logging.is_progress_bar_enabled()
         transformers_logging.disable_progress_bar()
         try:
@@ -377,12 +377,12 @@ class Run:
 
 
 def held_out_loss(run: Run) -> dict[str, float]:
-    """The loss on the first of the held-out text."""
+    """The loss on the beginning of the held-out text."""
     return {"held_out": run.evaluate(HELD_OUT_TOKENS)["loss"]}
 
 
 def write_resume(out: Path, state: dict[str, Any]) -> None:
-    """A checksum, and what torch saves, which has none."""
+    """Write a checksum in front of what torch saves, which has none of its own."""
     content = io.BytesIO()
     torch.save(state, content)
     with replacing(out / UNFINISHED) as temporary:
