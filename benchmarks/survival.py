@@ -224,7 +224,7 @@ def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, byte
         if ended.code != 130 or "interp: error: stopped" not in ended.said or "Traceback" in ended.said:
             found.wrong.append(f"Ctrl-C after {moment:.2f} s: exit code {ended.code}: {ended.said.strip()[-300:]}")
         kept = [path for path in out.rglob("*") if path.is_file() and path.name != "started.json"]
-        if ("the same command goes on" in ended.said) != bool(kept):
+        if ("the same command resumes" in ended.said) != bool(kept):
             found.wrong.append(f"Ctrl-C after {moment:.2f} s left {len(kept)} files: {ended.said.strip()[-300:]}")
         if out.exists():
             found.truncated += truncated(out)
