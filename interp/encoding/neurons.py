@@ -251,7 +251,7 @@ class NeuronEffects(LogitsObserver):
             entropy = -moved_l - variance / 2
             loss = grow * (mean_f - f_target) + add * (mean_v - v_target) + variance / 2
             total[f"delta_entropy{name}"], total[f"delta_loss{name}"] = entropy.sum(0), loss[scored].sum(0)
-        unknown = torch.full_like(entropy[0], torch.nan)
+        unknown = torch.full_like(total["delta_loss"], torch.nan)
         return total | {"delta_kl_unigram": (-entropy - moved_u).sum(0), "through_unigram": unknown}
 
     @property

@@ -799,6 +799,18 @@ def test_neurons_on_a_share_of_the_positions(load_toy, texts):
     assert (other["delta_loss"] - table["delta_loss"]).abs().max() > 1e-6
 
 
+def test_batches_without_a_sampled_position(load_toy, texts):
+    """A screen, after which every neuron is measured exactly."""
+    model, counts = load_toy("gpt2", dtype=DOUBLE), np.arange(67)
+    batches = corpora.batches(model, texts[:12], layout="texts", batch_size=1)
+    table = encoding.frequency_neurons(model, batches, unigram=counts, top=64, share=0.05, **QUIET)
+    sample = corpora.batching.sample_positions(batches, 0.05, seed=0)
+    assert 0 < sum(bool(batch.read.any()) for batch in sample) < 12
+    expected = ablations(model, sample, [0, 21, 40], counts, 67, means_over=batches)
+    for name in expected:
+        np.testing.assert_allclose(table[name][[0, 21, 40]], expected[name], atol=1e-8, rtol=0, err_msg=name)
+
+
 def test_the_screen_is_right_to_second_order(load_toy, texts):
     """With a hundredth of the output weights, the error is of third order: about 1e-6 of the effect."""
     model = load_toy("gpt2", dtype=DOUBLE)
