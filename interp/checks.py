@@ -6,14 +6,17 @@ import operator
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pandas as pd
 
 __all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids"]
-__all__ += ["list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
+__all__ += ["collecting", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
 
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
+_CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
 
 def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
@@ -71,8 +74,21 @@ def unicode_text(text: str, where: str) -> str:
     return text
 
 
+@contextmanager
+def collecting(caveats: list[str]) -> Iterator[None]:
+    """A context in which the messages of `warn` are also added to a list, each once."""
+    token = _CAVEATS.set(caveats)
+    try:
+        yield
+    finally:
+        _CAVEATS.reset(token)
+
+
 def warn(message: str) -> None:
     """Give a `UserWarning` that points at the line outside this package that led here."""
+    caveats = _CAVEATS.get()
+    if caveats is not None and message not in caveats:
+        caveats.append(message)
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1

@@ -10,7 +10,7 @@ The keywords of the function, with their types, and the flags of its command are
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from numbers import Real
 from types import UnionType
@@ -141,7 +141,16 @@ class Analysis:
         return self.part_of or self.name
 
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
-        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`."""
+        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.
+
+        Raises ValueError if the settings of this analysis name an option that it does not have.
+        """
+        known = [item.name for item in fields(self.options)]
+        if unknown := sorted(set((settings or {}).get(self.name, {})) - set(known)):
+            raise ValueError(
+                f"settings of {self.name} name {unknown[0]!r}, which is not an option of it; expected some of "
+                f"{', '.join(known)}"
+            )
         return {**self.in_report, **(self.more if more else {}), **(settings or {}).get(self.name, {})}
 
     @property

@@ -102,6 +102,12 @@ class Result:
         return ()
 
     @property
+    def caveats(self) -> tuple[str, ...]:
+        """What to bear in mind when reading the findings, such as the warnings that were given. Each is a sentence
+        without its full stop."""
+        return tuple(self.provenance.get("caveats", ()))
+
+    @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         """The tables that a command prints, by name, each with a title."""
         name, table = next(iter(self.tables.items()))
@@ -147,7 +153,8 @@ class Result:
             Does ...
         """
         told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
-        return "\n\n".join([f"{type(self).__name__}: {self.where}", *(told or self._section.notes)])
+        told = [*(told or self._section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *told])
 
     def figures(self) -> "dict[str, Figure]":
         """The figures of the page, by name. Each has a method `save`, to use it in a paper.

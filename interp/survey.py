@@ -9,7 +9,7 @@ from typing import Any
 
 from interp import corpora
 from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
-from interp.checks import warn
+from interp.checks import collecting, warn
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import Source
@@ -71,18 +71,23 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     split_tasks(table, None)
     state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if encoder else "eos", bos=bos)
     data = {"text": plain, "masked text": masked, "pairs": table}
-    shared = {"unigram": word_frequencies(model, plain, options.unigram, column=options.column), "seed": options.seed}
-    shared |= {"seeds": [options.seed], "progress": options.progress}
+    caveats: list[str] = []
+    with collecting(caveats):
+        unigram = word_frequencies(model, plain, options.unigram, column=options.column)
+    shared = {"unigram": unigram, "seed": options.seed, "seeds": [options.seed], "progress": options.progress}
 
     own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
-    possible = {name: one for name, one in analyses().items() if _possible(model, one, own[name])}
-    for name in [name for name, one in possible.items() if one.reads == "prompts"]:
+    possible = dict(analyses())
+    left_out = {name: why for name, one in possible.items() if (why := _why_impossible(model, one, own[name]))}
+    for name in [name for name, one in possible.items() if one.reads == "prompts" and name not in left_out]:
         lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
         try:
             data[name] = prompts(model, source, bos=bool(bos), seed=options.seed, **lengths)
         except ValueError as error:
-            warn(f"no {name}: {error}")
-            del possible[name]
+            left_out[name] = str(error)
+    for name, why in left_out.items():
+        warn(f"no {name}: {why}")
+        del possible[name]
 
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
@@ -91,7 +96,12 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
             given |= {"layout": options.layout, "context": options.context}
         known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
-        return find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
+        result: Result = yield from find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
+        if told := [*(caveats if "unigram" in known else []), *result.provenance.get("caveats", [])]:
+            result.provenance["caveats"] = told
+        if left_out:
+            result.provenance["left_out"] = left_out
+        return result
 
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
     later = {name: one for name, one in possible.items() if name not in reading}
@@ -121,12 +131,10 @@ def _bos(model: Model, bos: bool | None) -> bool | None:
     return bos
 
 
-def _possible(model: Model, analysis: Analysis, own: Mapping[str, Any]) -> bool:
+def _why_impossible(model: Model, analysis: Analysis, own: Mapping[str, Any]) -> str | None:
     if analysis.impossible is None:
-        return True
-    why_impossible = find(analysis.impossible)
-    takes = signature(why_impossible).parameters
-    reason = why_impossible(model, **{name: value for name, value in own.items() if name in takes})
-    if reason:
-        warn(f"no {analysis.name}: {reason}")
-    return not reason
+        return None
+    reason = find(analysis.impossible)
+    takes = signature(reason).parameters
+    found: str | None = reason(model, **{name: value for name, value in own.items() if name in takes})
+    return found

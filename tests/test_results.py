@@ -1,5 +1,6 @@
 """What a result shows about itself, and single names where lists of names are accepted."""
 
+import dataclasses
 import importlib.util
 import inspect
 import pydoc
@@ -62,6 +63,27 @@ def test_the_summary_has_every_finding_and_its_rule(effect):
     for finding in effect.findings:
         assert str(finding) in said
         assert finding.rule in said
+
+
+def test_warnings_stay_with_the_result(tmp_path):
+    told = "no token of class rare in this text, so the tables have no rows for it"
+    with pytest.warns(UserWarning, match=told):
+        found = interp.attention.study(
+            toy_decoder(), ["w0 w1 w2"] * 20, key_classes={"first": [7, 8], "rare": [20]}, progress=False
+        )
+    found.save(tmp_path)
+    kept = interp.load_result(tmp_path)
+    assert kept.caveats == (told,)
+    assert f"Note: {told}." in kept.summary()
+    assert told[1:] in kept._repr_html_()
+
+
+def test_a_model_that_cannot_predict_the_text_is_noted(effect):
+    """The toy model is random, so its perplexity is about 67, the size of its vocabulary; the text has three words."""
+    [caveat] = effect.caveats
+    assert "no better than that of word frequencies alone, 2.7" in caveat
+    well = dataclasses.replace(effect, kl=effect.kl.assign(perplexity=2.5))
+    assert well.caveats == ()
 
 
 def test_figures_are_those_of_the_page(effect, study):

@@ -157,6 +157,11 @@ def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, f
         if results:
             from interp.findings import findings_table
 
+            records["notes"] = [
+                {"run": one.where, "analysis": one.analysis, "note": caveat}
+                for one in results
+                for caveat in one.caveats
+            ]
             records["findings"] = [
                 {"run": one.where, "analysis": one.analysis, **record}
                 for one in results
@@ -169,8 +174,10 @@ def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, f
     for title, table in tables.values():
         _print_table(table, title)
     for where, some in groupby(results, key=lambda one: one.where):
-        if findings := [finding for one in some for finding in one.findings]:
-            typer.echo("\n".join([_titled(f"findings: {where}"), *map(str, findings)]))
+        of_run = [*some]
+        caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
+        if findings := [finding for one in of_run for finding in one.findings]:
+            typer.echo("\n".join([_titled(f"findings: {where}"), *map(str, findings), *caveats]))
     for path in written:
         typer.echo(f"written to {path}")
 

@@ -40,6 +40,8 @@ class Section:
         contexts: contexts by the name used in sentences, such as "dimension 48" or "neuron 7"; table columns called
             `dim` or `neuron` have the number.
         columns: the headings and meanings of columns.
+        caveats: what to bear in mind when reading the findings (`Result.caveats`).
+        repeat: the command that repeats the run, if there is one.
     """
 
     main: str
@@ -52,6 +54,8 @@ class Section:
     views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     contexts: dict[str, Contexts] = field(default_factory=dict)
     columns: Mapping[str, Column] = field(default_factory=lambda: COMMON)
+    caveats: tuple[str, ...] = ()
+    repeat: str = ""
 
     def __post_init__(self) -> None:
         """Give figures that another package made with plain plotly the method `save`."""

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import entr
 
 from interp.findings import Finding, Verdict, side
 from interp.words import printed
 
-__all__ = ["BIAS", "DISTANCE", "findings", "without"]
+__all__ = ["BIAS", "DISTANCE", "findings", "misfit", "without"]
 
 DISTANCE = "KL(u‖q) (the divergence of the mean prediction q from word frequency u)"
 """How sentences name KL(u‖q)."""
@@ -39,6 +40,31 @@ def findings(kl: pd.DataFrame, projection: pd.DataFrame) -> tuple[Finding, ...]:
     moved = [_moved(row, known.get(row.bias)) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
     moved.sort(key=lambda one: -abs(one.value))
     return (*moved, *(_follows(row) for row in known.values() if not np.isnan(row.spearman)))
+
+
+def misfit(kl: pd.DataFrame, types: pd.DataFrame) -> list[str]:
+    """A warning if the model predicts the text no better than word frequencies do: if its perplexity is at least
+    `exp(−Σ u log u)`, that of u itself.
+
+    Args:
+        kl, types: the tables of `BiasEffect`.
+
+    Examples:
+        >>> kl, types = pd.DataFrame({"scale": [1.0], "perplexity": [9.0]}), pd.DataFrame({"unigram": [0.25] * 4})
+        >>> misfit(kl, types)[0][:83]
+        "the model's perplexity on this text is 9.0, no better than that of word frequencies"
+        >>> misfit(kl.assign(perplexity=3.0), types)
+        []
+    """
+    as_trained = kl.loc[kl["scale"] == 1, "perplexity"]
+    of_frequencies = np.exp(entr(types["unigram"]).sum())
+    if as_trained.empty or not as_trained.iloc[0] >= of_frequencies:
+        return []
+    return [
+        f"the model's perplexity on this text is {as_trained.iloc[0]:,.1f}, no better than that of word frequencies "
+        f"alone, {of_frequencies:,.1f}, so the findings may not hold for text that it can predict. Perhaps it was "
+        "trained on text in another language, or written in another way (upper case, spaces, punctuation)"
+    ]
 
 
 def without(bias: str, scale: float) -> str:

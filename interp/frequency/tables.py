@@ -26,7 +26,7 @@ from interp.frequency.bands import band_findings
 from interp.frequency.columns import IN_PAPER, MEANINGS
 from interp.frequency.directions import control_findings, ranks, why_no_directions
 from interp.frequency.distributions import MeanPredictions, Variant
-from interp.frequency.findings import findings
+from interp.frequency.findings import findings, misfit
 from interp.frequency.further import check_further, look_further
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
@@ -119,6 +119,10 @@ class BiasEffect(Result):
         found += band_findings(self.bands, self.controls)
         found += outlier_findings(self.outlier_dims, self.outliers)
         return over_texts(found, self.provenance.get("intervals", {}))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return *super().caveats, *misfit(self.kl, self.types)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

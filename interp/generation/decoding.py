@@ -123,7 +123,8 @@ def prompts(
     found = _drawn((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n, seed)
     if len(found) < n:
         long = f"{count(len(found), 'text')} of at least {whole} tokens"
-        raise ValueError(f"{corpus.name} has {long}, expected {n}; ask for fewer or shorter prompts, or give more text")
+        instead = "ask for fewer (n) or shorter ones (prompt_tokens), or give more text"
+        raise ValueError(f"{corpus.name} has {long}, expected {n}; {instead}")
     ids = np.array(found, dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {

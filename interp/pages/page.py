@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,6 +21,7 @@ import circuitsvis
 import jinja2
 import numpy as np
 import plotly.graph_objects as go
+import yaml
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
@@ -29,7 +30,7 @@ from interp.analyses import load, names
 from interp.checks import warn
 from interp.columns import displayed
 from interp.declare import Analysis, find
-from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
+from interp.disk import FIGURES, GENERATOR, OPTIONS, check_own, check_page, replacing, replacing_directory
 from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
@@ -113,7 +114,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
 def section(result: Result) -> Section:
     """What the page says about a result."""
     found: Section = find(load(result.analysis).section)(result)
-    return replace(found, columns=result.headings)
+    return replace(found, columns=result.headings, caveats=result.caveats)
 
 
 def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:
@@ -158,7 +159,7 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
             labels = [result.where for result in results.values()]
         for (place, result), label in zip(results.items(), labels, strict=True):
             with showing([place / analysis]):
-                part = section(result)
+                part = replace(section(result), repeat=_repeat(place / analysis / OPTIONS, root))
             keep_figures(part.figures, place / analysis / FIGURES)
             shown = f"{label} ({place.name})" if labels.count(label) > 1 else label
             parts.append((shown, load(analysis), part))
@@ -166,6 +167,14 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
     if address is not None:
         find("interp.pages.picture:write_picture")(root / "index.png", title, parts[0][2])
     return render(root / "index.html", title, parts, url=address)
+
+
+def _repeat(options: Path, root: Path) -> str:
+    """The command that repeats a run whose options are in this file, which is named from where the page lies."""
+    if not options.is_file():
+        return ""
+    command = yaml.safe_load(options.read_text(encoding="utf-8"))["command"]
+    return f"interp {command} --config {options.relative_to(root)} --out DIR"
 
 
 def _address(url: str) -> str:
@@ -210,6 +219,7 @@ def render(target: Path, title: str, parts: list[Part], *, url: str | None = Non
         generator=Markup(GENERATOR),
         questions=questions,
         models=list(models),
+        left_out=_left_out(questions),
         names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
         style=Markup(style()),
         scripts=[Markup(script) for script in scripts],
@@ -252,6 +262,12 @@ def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
         model = part.provenance.get("model")
         beside.append(_Shown(place, label, Path(model).name if model else label, analysis, part))
     return found
+
+
+def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Shown]]]) -> dict[tuple[str, str], str]:
+    """Why a question was not asked of a model, by model and name of the analysis."""
+    shown = [one for by_title in questions.values() for parts in by_title.values() for one in parts]
+    return {(one.model, name): why for one in shown for name, why in one.section.provenance.get("left_out", {}).items()}
 
 
 def _plotly(figures: Iterable[go.Figure]) -> str:

@@ -34,6 +34,7 @@ from typing import (
 )
 
 from interp import memory
+from interp.checks import collecting
 from interp.corpora import Batches
 from interp.declare import Options
 from interp.models.identity import reading_once
@@ -124,13 +125,27 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
         def passes(*given: Any, **named: Any) -> Passes[_R]:
             bound = signature.bind(*given, **named)
             bound.apply_defaults()
-            return answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
+            return _with_caveats(answer(*bound.args, options(**bound.kwargs)))  # type: ignore[call-arg]
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
         passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
         return cast("Asked[_P, _R]", runs(passes))
 
     return decorate
+
+
+def _with_caveats(analysis: Passes[_R]) -> Passes[_R]:
+    """The analysis, whose result also records the warnings that were given while it was made."""
+    caveats: list[str] = []
+    while True:
+        try:
+            with collecting(caveats):
+                wanted = next(analysis)
+        except StopIteration as end:
+            if caveats and hasattr(end.value, "provenance"):
+                end.value.provenance["caveats"] = caveats
+            return cast("_R", end.value)
+        yield wanted
 
 
 def _described(doc: str, options: Any, names: Sequence[str]) -> str:

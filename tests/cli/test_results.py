@@ -46,9 +46,12 @@ def test_a_command_ends_with_what_was_found(run: Any, tmp_path: Path, capsys: py
     assert lines[1].startswith("bias\tscale\t")
     assert len(run.found.findings) >= 2
     head = lines.index("# findings: random-gpt2 on corpus.txt")
-    assert lines[head + 1 :] == [*map(str, run.found.findings), f"written to {tmp_path / 'a' / 'index.html'}"]
+    said = [*map(str, run.found.findings), *(f"Note: {caveat}." for caveat in run.found.caveats)]
+    assert lines[head + 1 :] == [*said, f"written to {tmp_path / 'a' / 'index.html'}"]
     assert main([*run.command, "--json", "--out", str(tmp_path / "b")]) == 0
-    told = json.loads(capsys.readouterr().out)["findings"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [one["note"] for one in printed["notes"]] == [*run.found.caveats]
+    told = printed["findings"]
     assert [one["question"] for one in told] == [one.question for one in run.found.findings]
     assert told[0]["value"] == pytest.approx(run.found.findings[0].value)
     assert {one["run"] for one in told} == {"random-gpt2 on corpus.txt"}
@@ -64,7 +67,9 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert "frequency/kl\t3" in lines
     assert f"frequency/probabilities\t{3 * 67}" in lines
     assert not any(line.startswith("frequency/controls") for line in lines), "a table without rows"
-    assert lines[-len(run.found.findings) :] == [*map(str, run.found.findings)]
+    *_, last, caveat = lines
+    assert last == str(run.found.findings[-1])
+    assert caveat.startswith("Note: the model's perplexity on this text is")
     for name in ("kl", "frequency/kl"):
         assert main(["show", str(run.out), name]) == 0
         title, *rows = capsys.readouterr().out.splitlines()

@@ -281,6 +281,12 @@ def test_the_page_is_one_file(page, results):
     assert not re.search(r"<(script|link|img|iframe)[^>]* (src|href)=.https?:", text)
 
 
+def test_the_page_says_what_was_left_out_and_how_to_repeat_the_run(report):
+    text = (report / "index.html").read_text(encoding="utf-8")
+    assert '<td data-model="tiny-bert">An encoder (BERT) does not continue text; expected a causal model.</td>' in text
+    assert "<code>interp report --config tiny-gpt2/frequency/options.yaml --out DIR</code>" in text
+
+
 def test_the_page_shows_what_the_report_command_writes(results):
     assert tuple(analyses()) == tuple(results)
 

@@ -74,6 +74,20 @@ def test_questions_that_cannot_be_asked_are_named_and_left_out(load_toy, texts, 
     with pytest.warns(UserWarning, match="no frequency: this model's prediction head has no bias"):
         found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
+    why = found[0].provenance["left_out"]
+    assert why["frequency"].startswith("this model's prediction head has no bias")
+    assert all(result.provenance["left_out"] == why for result in found)
+
+
+def test_settings_that_are_not_options_are_refused(tmp_path, capsys):
+    for wrong in ('{"generation": {"prompts": 5}}', '{"frequency": {"scalez": [0]}}'):
+        assert main(["report", "--settings", wrong, "--out", str(tmp_path / "out")]) == 2
+        [(analysis, given)] = json.loads(wrong).items()
+        said = capsys.readouterr().err
+        assert (
+            f"settings of {analysis} name {next(iter(given))!r}, which is not an option of it; expected some of" in said
+        )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.filterwarnings("ignore:these pairs have no control pairs")
