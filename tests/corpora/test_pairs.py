@@ -209,7 +209,7 @@ def test_tasks_and_limit(tmp_path: Path) -> None:
     assert list(pairs.load(tmp_path, tasks=["b"])["pairID"]) == ["0", "1"]
     with pytest.raises(ValueError, match=r"no task 'bb' in .*did you mean 'b'"):
         pairs.load(tmp_path, tasks=["bb"])
-    with pytest.raises(ValueError, match="limit is 0"):
+    with pytest.raises(ValueError, match="limit must be at least 1, found 0"):
         pairs.load(tmp_path, limit=0)
 
 

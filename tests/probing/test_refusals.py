@@ -93,6 +93,11 @@ def fitted(**options: Any) -> Any:
 
 
 CASES: dict[str, Case] = {
+    "part of a dimension for a probe": (
+        TYPE,
+        "k must be a whole number, found 2.5",
+        lambda w: sparse_probe(method="topk", k=2.5),
+    ),
     "NaN in sentences": (
         BAD,
         "has NaN",
