@@ -75,6 +75,16 @@ CASES: dict[str, Case] = {
         "batch_size must be a whole number, found 2.5",
         lambda w: corpora.batches(w.model("gpt2"), ["w1 w2"], batch_size=2.5),
     ),
+    "a number for a class": (
+        TYPE,
+        "class 'mine' must be a list of token ids, a class of text or a function of text and position; found 7",
+        lambda w: corpora.token_classes(w.model("gpt2"), {"mine": 7}),
+    ),
+    "a class that interp adds": (
+        BAD,
+        "key classes are 'mine', 'other'; expected at least one, and none called 'other'",
+        lambda w: corpora.token_classes(w.model("gpt2"), {"mine": [7], "other": [8]}),
+    ),
     "a fractional limit": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
     "a table of pairs": (BAD, "found sentence_good, sentence_bad; name one", lambda w: text(pair_table(("a", "b")))),
     "an unknown user's home": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
