@@ -312,11 +312,13 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     there = {name for name, _ in table.columns}
     if not there:
         return {}
+    if there == {UNNAMED}:
+        raise ValueError(f"{table.name} has texts but no columns; expected a table with both sentences of each pair")
     published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in there for column in _SENTENCES))
     known = {column: name for column, name in published.items() if column in _SENTENCES or name in there}
     names = known | dict(named)
     missing = [name for name in names.values() if name not in there]
-    if missing and there != {UNNAMED}:
+    if missing:
         how = f"a table of minimal pairs has both sentences; name other columns with {_NAMED}"
         raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
     return {column: table.choose(name) for column, name in names.items()}

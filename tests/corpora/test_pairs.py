@@ -222,7 +222,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown ending; expected one of \.txt, \.jsonl"):
         pairs.load((tmp_path / "notes.txt").rename(tmp_path / "notes.md"))
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"notes\.txt has texts but no columns, so no column 'sentence_good'"):
+    with pytest.raises(ValueError, match=r"notes\.txt has texts but no columns; expected a table with both"):
         pairs.load(tmp_path / "notes.txt")
 
 

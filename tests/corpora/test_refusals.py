@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     "half a character in the separator": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
     "a limit of NaN": (TYPE, "limit must be a whole number, found nan", lambda w: text(["a"], limit=float("nan"))),
     "True for a limit": (TYPE, "limit must be a whole number, found True", lambda w: text(["a"], limit=True)),
+    "no name of a file": (MISSING, "corpus '' does not exist", lambda w: text("")),
     "a fractional limit of pairs": (
         TYPE,
         "limit must be a whole number, found 2.5",
