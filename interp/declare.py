@@ -141,8 +141,16 @@ class Analysis:
         return self.part_of or self.name
 
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
-        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`."""
-        return {**self.in_report, **(self.more if more else {}), **(settings or {}).get(self.name, {})}
+        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.
+
+        Raises ValueError for settings that are not options of this analysis.
+        """
+        own = (settings or {}).get(self.name, {})
+        known = sorted(item.name for item in dataclasses.fields(self.options))
+        if not isinstance(own, Mapping) or not set(own) <= set(known):
+            found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
+            raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
+        return {**self.in_report, **(self.more if more else {}), **own}
 
     @property
     def kind(self) -> "type[Result]":
