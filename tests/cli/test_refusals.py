@@ -87,6 +87,7 @@ CASES: dict[str, Command] = {
     ),
     "counts of a text that is not there": ("gone.txt' does not exist", full("attention", unigram="gone.txt")),
     "a model in an unknown user's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
+    "a run that is a file": ("is not a directory; expected the --out of a run", lambda w: ["show", str(w.corpus())]),
     "settings that an analysis does not have": (
         "settings of frequency have 'scale'; expected options by name: bands, batch_size",
         full("report", settings='{"frequency": {"scale": [0]}}'),

@@ -41,6 +41,11 @@ CASES: dict[str, Case] = {
         "a number of tokens must be a whole number, found 100.5",
         lambda w: encoding.few_shot(w.model("gpt2"), w.fit(), tokens=100.5),
     ),
+    "no checkpoints": (
+        MISSING,
+        "has checkpoints/step-N of these steps: none; expected 0, 5",
+        lambda w: encoding.training.checkpoints(w.directory("gpt2"), [0, 5]),
+    ),
     "no blocks with neurons": (
         BAD,
         "has no MLP",
