@@ -20,11 +20,13 @@ _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
 
 def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
-    """A whole number as an int. numpy's integers are accepted; 1.5 and "1" are not.
+    """A whole number as an int. numpy's integers are accepted; 1.5, "1" and True are not.
 
     Raises TypeError if the value is not a whole number, and ValueError if it is below `least`.
     """
     try:
+        if isinstance(value, bool):  # which Python counts among the whole numbers
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{what} must be a whole number, found {value!r}") from None

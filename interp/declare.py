@@ -10,7 +10,7 @@ The keywords of the function, with their types, and the flags of its command are
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Real
 from types import UnionType
@@ -143,15 +143,14 @@ class Analysis:
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
         """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.
 
-        Raises ValueError if the settings of this analysis name an option that it does not have.
+        Raises ValueError for settings that are not options of this analysis.
         """
-        known = [item.name for item in fields(self.options)]
-        if unknown := sorted(set((settings or {}).get(self.name, {})) - set(known)):
-            raise ValueError(
-                f"settings of {self.name} name {unknown[0]!r}, which is not an option of it; expected some of "
-                f"{', '.join(known)}"
-            )
-        return {**self.in_report, **(self.more if more else {}), **(settings or {}).get(self.name, {})}
+        own = (settings or {}).get(self.name, {})
+        known = sorted(item.name for item in dataclasses.fields(self.options))
+        if not isinstance(own, Mapping) or not set(own) <= set(known):
+            found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
+            raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
+        return {**self.in_report, **(self.more if more else {}), **own}
 
     @property
     def kind(self) -> "type[Result]":

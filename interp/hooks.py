@@ -151,7 +151,7 @@ def ablate_dims(
     *,
     where: Literal["keys", "queries", "residual"],
     mode: Mode = "zero",
-    means: Float[Tensor, " d_model"] | None = None,
+    means: Float[np.ndarray | Tensor, " d_model"] | None = None,
 ) -> Recipe:
     """Remove residual dimensions from one block: from its keys, from its queries, or from the residual stream it reads.
 
@@ -168,7 +168,7 @@ def ablate_dims(
 
     Raises ValueError for a layer or dimension that does not exist, for an unknown mode, for `mode="mean"` without means
     and for means that are not finite; also for keys and queries if scores are not sums over residual dimensions (see
-    `interp.models.qk.qk_circuit`). Raises TypeError for a dimension that is not a whole number.
+    `interp.models.qk.qk_circuit`). Raises TypeError for a layer or dimension that is not a whole number.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -184,7 +184,7 @@ def ablate_dims(
     check_choice("where", where, ("keys", "queries", "residual"))
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means= with one value per dimension, and mode='zero' takes no means")
-    fill = torch.zeros(model.cfg.d_model) if means is None else means
+    fill = torch.zeros(model.cfg.d_model) if means is None else torch.as_tensor(means)
     if fill.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
     if not torch.isfinite(fill).all():

@@ -156,14 +156,14 @@ def corpus_file(name: str) -> Path | None:
         True
     """
     path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
-    there = os.path.exists(path)
+    there = bool(name) and os.path.exists(path)  # the path of no name is the working directory
     if not there and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
         dataset = HUB_CORPORA.get(name, {"path": name})["path"]
         if dataset != "json" and not os.path.isdir(dataset):
             _check_hub("datasets", dataset, f"a file ({', '.join(TEXT_SUFFIXES)}) or 'bundled'")
         return None
     if not os.path.isfile(path):
-        what = "is a directory" if os.path.isdir(path) else "is not a regular file" if there else "does not exist"
+        what = "does not exist" if not there else "is a directory" if os.path.isdir(path) else "is not a regular file"
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"

@@ -307,6 +307,7 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
     if not held or analysis not in (None, *held):
         inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
         found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
+        found = found if run.is_dir() else "there is no such directory"
         raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
     return load(analysis or held[0]).kind.load(run)
 

@@ -121,6 +121,8 @@ def test_a_result_is_opened_by_its_directory(effect, study, tmp_path):
         interp.load_result(tmp_path)
     with pytest.raises(FileNotFoundError, match="holds no result of encoding; found frequency, attention"):
         interp.load_result(tmp_path, "encoding")
+    with pytest.raises(FileNotFoundError, match="holds no result; there is no such directory"):
+        interp.load_result(tmp_path / "gone")
     with pytest.raises(FileNotFoundError, match="its runs are"):
         interp.load_result(tmp_path.parent)
 

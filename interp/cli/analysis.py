@@ -191,14 +191,14 @@ def report(
 
 
 def _check_settings(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for settings of something that is not an analysis, or that are not options of it."""
+    """Raise ValueError for settings of something that is not an analysis, or that an analysis does not have."""
     known = list(analyses())
     if foreign := sorted(set(options.get("settings", {})) - set(known)):
         raise ValueError(
             f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(known)}"
         )
-    for analysis in analyses().values():
-        analysis.reported(more=False, settings=options.get("settings"))
+    for one in analyses().values():
+        one.reported(more=False, settings=options.get("settings"))
 
 
 class _Steps:

@@ -11,7 +11,7 @@ import typer
 from interp.cli import flags
 from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
-from interp.cli.results import results_of
+from interp.cli.results import check_runs, results_of
 from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import (
     BUNDLED,
@@ -110,7 +110,7 @@ def page(
     Writes DIRECTORY/index.html from the results in it or in its subdirectories. --url also writes DIRECTORY/index.png,
     which other sites show with a link to the page; it needs the extra interp[figures].
     """
-    _check_runs([directory])
+    check_runs([directory])
     check_writable(directory)
 
     from interp import pages
@@ -141,7 +141,7 @@ def figures(
     Writes PDF, SVG or PNG files of the given width with 8-point type and embedded fonts, and prints a caption for
     each. Needs the extra interp[figures].
     """
-    _check_runs([directory])
+    check_runs([directory])
     target = directory / "figures" if out is None else out
     check_writable(target.parent)
     check_matplotlib()
@@ -162,7 +162,7 @@ def compare(
     Shows the key numbers and figures of different models, checkpoints or corpora, question by question. Writes
     DIR/index.html, and each figure as JSON in DIR/comparison.
     """
-    _check_runs(directories)
+    check_runs(directories)
     check_writable(out)
 
     from interp import pages
@@ -170,12 +170,6 @@ def compare(
     written = pages.write_comparison(directories, out)
     found = [result for directory in directories for result in results_of(directory).values()]
     show({}, written, as_json=as_json, found=found)
-
-
-def _check_runs(directories: Sequence[Path]) -> None:
-    for directory in directories:
-        if not directory.is_dir():
-            raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
 
 
 def models(as_json: flags.JsonFlag = False) -> None:

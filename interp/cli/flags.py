@@ -164,8 +164,8 @@ def _names(text: str, name: str, known: Collection[str], *, several: bool) -> st
     """A name, or several names separated by commas, without repetition and, if some are `known`, among these."""
     found = _list(text) if several else [text]
     if known and (unknown := [item for item in found if item not in known]):
-        one = "" if several else "one "
-        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {one}of {', '.join(known)}")
+        some = "one or more" if several else "one"
+        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {some} of {', '.join(known)}")
     if len(set(found)) < len(found):
         raise ValueError(f"{name} {text!r} has a name twice; give each name once")
     return found if several else text

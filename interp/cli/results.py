@@ -51,8 +51,7 @@ def show(
         raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
     if columns is not None and table is None:
         raise ValueError("--columns chooses columns of one table; name it")
-    if not directory.is_dir():
-        raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+    check_runs([directory])
     if out is not None:
         check_writable(out)
     results = results_of(directory)
@@ -82,6 +81,14 @@ def show(
             for name, rows in tables.items()
         }
         say(shown, as_json=as_json)
+
+
+def check_runs(directories: Sequence[Path]) -> None:
+    """Raise FileNotFoundError for anything but a directory."""
+    for one in directories:
+        if not one.is_dir():
+            what = f"{str(one)!r} is not a directory" if one.exists() else f"directory {str(one)!r} does not exist"
+            raise FileNotFoundError(f"{what}; expected the --out of a run")
 
 
 def results_of(directory: Path) -> dict[str, "Result"]:

@@ -12,7 +12,7 @@ import xxhash
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from interp.checks import check_choice, check_seed, check_token_ids, refuse
+from interp.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
 from interp.corpora.sentences import (
     Row,
     frame,
@@ -340,6 +340,8 @@ def _check_settings(
     model: Model, layout: str, context: int, batch_size: int | None, bos: bool, eos: bool, mask_rate: float | None
 ) -> None:
     check_choice("layout", layout, get_args(Layout))
+    whole_number(context, "context")
+    whole_number(1 if batch_size is None else batch_size, "batch_size")
     encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
     least = 3 if encoder else 2 + bos + eos
     problems = {

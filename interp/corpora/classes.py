@@ -111,7 +111,9 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
         raise TypeError(f"key classes must be {expected}; found {type(classes).__name__}")
     given = _defaults(model) if classes is None else dict(classes)
     if not given or {"other", "all"} & set(given):
-        raise ValueError("key classes must name at least one class; interp itself adds 'other' and 'all'")
+        found = ", ".join(map(repr, given)) or "none"
+        expected = "at least one, and none called 'other' or 'all', which interp adds"
+        raise ValueError(f"key classes are {found}; expected {expected}")
     classes_of = _Assigned(model, given)
     names = *given, "other"
     if classes is not None or is_encoder(model):
@@ -203,6 +205,9 @@ def _rule(name: str, within: Any) -> Says:
 
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
     """The token ids of a user's class, without repetition."""
+    if not isinstance(ids, Iterable):
+        what = f"class {name!r} must be a list of token ids, a class of text or a function of text and position"
+        raise TypeError(f"{what}; found {ids!r}")
     given = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
     if any(isinstance(token_id, bool) for token_id in given):
         raise TypeError(f"class {name!r} has True or False for a token id; give the ids that a mask marks")

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pandas import DataFrame
 
-from interp.checks import check_choice
+from interp.checks import check_choice, whole_number
 from interp.corpora.pairs import _LEXICON, COLUMNS, TASKS, _draw, _entries, _known_tasks, _shuffled, _Template
 
 __all__ = ["Swap", "swapped"]
@@ -52,8 +52,7 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
         'In chapter twenty, Susan sent back that map in the evening.'
     """
     check_choice("swap", swap, get_args(Swap))
-    if n_per_task < 1:
-        raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
+    n_per_task = whole_number(n_per_task, "n_per_task", least=1)
     rows: list[tuple[str, ...]] = []
     for task in _known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
         entry, drawn = _LEXICON["tasks"][task], random.Random(f"{seed}-{task}-{_DRAWN[swap]}")

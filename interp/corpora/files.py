@@ -212,7 +212,7 @@ def _explained(path: Path, suffix: str) -> Iterator[None]:
         raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a complete gzip file ({error}); copy or compress it again") from None
-    except (csv.Error, pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"{path} is not a readable {suffix} file ({why})") from None
 
@@ -278,13 +278,18 @@ def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Itera
     skipped."""
     csv.field_size_limit(2**31 - 1)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    width = 0
-    for row in filter(None, rows):
-        place, width = f"{name}, line {rows.line_num}", width or len(row)
-        if len(row) != width:
-            what = f"{place}: {len(row)} columns, expected {width} as in the first line"
-            raise ValueError(f'{what}; a text with a {called} in it needs quotes: "Yes, it is."')
-        yield place, row
+    width = last = 0
+    try:
+        for row in filter(None, rows):
+            last = rows.line_num
+            place, width = f"{name}, line {last}", width or len(row)
+            if len(row) != width:
+                what = f"{place}: {len(row)} columns, expected {width} as in the first line"
+                raise ValueError(f'{what}; a text with a {called} in it needs quotes: "Yes, it is."')
+            yield place, row
+    except csv.Error as error:
+        what = f"{name}, after line {last}: {error}; is a quote not closed?"
+        raise ValueError(f'{what} A text with quotes in it is written as """Yes"", she said."') from None
 
 
 def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -> Table:

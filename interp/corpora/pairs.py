@@ -23,7 +23,7 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings, unicode_text
+from interp.checks import list_of_strings, unicode_text, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.declare import Several, listed
 from interp.paths import BUNDLED, HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
@@ -143,8 +143,7 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None
         >>> generate(n_per_task=2, tasks=["reflexive_number"]).shape
         (2, 6)
     """
-    if n_per_task < 1:
-        raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
+    n_per_task = whole_number(n_per_task, "n_per_task", least=1)
     rows = []
     for task in _known_tasks(tasks, TASKS, "the bundled generator"):
         entry = _LEXICON["tasks"][task]
@@ -214,8 +213,7 @@ def load(
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
         raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
+    limit = None if limit is None else whole_number(limit, "limit", least=1)
     if isinstance(source, DataFrame):
         name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs", named)
     elif not isinstance(source, str | os.PathLike):
@@ -314,11 +312,13 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     there = {name for name, _ in table.columns}
     if not there:
         return {}
+    if there == {UNNAMED}:
+        raise ValueError(f"{table.name} has texts but no columns; expected a table with both sentences of each pair")
     published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in there for column in _SENTENCES))
     known = {column: name for column, name in published.items() if column in _SENTENCES or name in there}
     names = known | dict(named)
     missing = [name for name in names.values() if name not in there]
-    if missing and there != {UNNAMED}:
+    if missing:
         how = f"a table of minimal pairs has both sentences; name other columns with {_NAMED}"
         raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
     return {column: table.choose(name) for column, name in names.items()}

@@ -77,7 +77,8 @@ def sentence_rows(
         rows.append([*before, *ids, *after, *end])
         if not ids or not least <= len(rows[-1]) <= model.cfg.n_ctx:
             wanted = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
-            raise ValueError(f"{sentence[:60]!r} has {len(rows[-1])} tokens; expected {wanted}")
+            found = f"{len(rows[-1])} token{'s' * (len(rows[-1]) != 1)}"
+            raise ValueError(f"{sentence[:60]!r} has {found}; expected {wanted}")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     return rows
 

@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.checks import check_seed
+from interp.checks import check_seed, whole_number
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
+from interp.declare import Several, listed
 from interp.encoding.decomposition import Decomposition, decompose
 from interp.encoding.dimensions import dimensions
 from interp.encoding.validation import cross_validated
@@ -260,11 +261,14 @@ def fit(
     )
 
 
-def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
+def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
     """How much text the regression needs: fits on the first tokens of the fitted text, compared with the whole fit.
 
     Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine between the slope and that of the whole text,
     and the R² with which the small fit predicts −log α of the whole text. Budgets larger than the text are left out.
+
+    Raises ValueError for a fit of another model and for fewer tokens than one, and TypeError for numbers of tokens that
+    are not whole.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -275,7 +279,8 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
         1.0
     """
     fit.require(model)
-    budgets, alphas = _of_first_tokens(model, fit, sorted(tokens))
+    asked = sorted(whole_number(budget, "a number of tokens", least=1) for budget in listed(tokens))
+    budgets, alphas = _of_first_tokens(model, fit, asked)
     embeddings, y = raw_head(model).embeddings, _minus_log(fit.alpha[fit.used])
     fits = regressions(embeddings, alphas, use=fit.used)
     slopes = np.array([small.slope for small in fits]).reshape(len(fits), embeddings.d_model)

@@ -47,7 +47,10 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
         return ((step, models.load(str(source), checkpoint=step)) for step in wanted)
     found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
     if not found or not set(wanted) <= set(found):
-        raise FileNotFoundError(f"{root} has checkpoints/step-N for N of {sorted(found)}, expected {wanted or 'some'}")
+        held, asked = (", ".join(map(str, sorted(one))) for one in (found, wanted))
+        raise FileNotFoundError(
+            f"{root} has checkpoints/step-N of these steps: {held or 'none'}; expected {asked or 'at least one'}"
+        )
     return ((step, _of_directory(root, found[step])) for step in sorted(wanted or found))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from interp.checks import whole_number
 from interp.findings import Finding, side
 from interp.frequency.directions import agreed, nearest
 from interp.frequency.distributions import Calibration, MeanPredictions
@@ -33,8 +34,8 @@ BAND_COLUMNS += with_ends(_MEASURED)
 
 
 def check_bands(bands: int) -> None:
-    """Raise ValueError for a single band, which allows no comparison."""
-    if 0 < bands < FEWEST_BANDS:
+    """Raise ValueError for a single band, which allows no comparison, and TypeError for anything but a whole number."""
+    if 0 < whole_number(bands, "bands", least=0) < FEWEST_BANDS:
         raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band would hold all words")
 
 

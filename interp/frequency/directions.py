@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.checks import check_choice
+from interp.checks import check_choice, whole_number
 from interp.corpora import Batches
 from interp.declare import Bias, Direction, Several, listed
 from interp.encoding.regression import raw_head, regressions
@@ -89,8 +89,9 @@ def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) 
 
 
 def check_controls(controls: int, scales: Sequence[float]) -> None:
-    """Raise ValueError for fewer controls than the 5 % level needs, and if no scale changes anything."""
-    if 0 < controls < FEWEST_CONTROLS:
+    """Raise ValueError for fewer controls than the 5 % level needs, and if no scale changes anything. Raise TypeError
+    for anything but a whole number."""
+    if 0 < whole_number(controls, "controls", least=0) < FEWEST_CONTROLS:
         level = f"with {controls} a direction lies beyond all of them {200 / (controls + 1):.0f} times in 100 by chance"
         raise ValueError(
             f"controls must be 0 or {FEWEST_CONTROLS} or more, found {controls}: {level}, and at most 5 is claimed"

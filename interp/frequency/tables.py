@@ -219,8 +219,9 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
 
 
 def _check_scales(scales: float | int | Iterable[float | int]) -> list[float]:
-    numbers = [] if isinstance(scales, str) else [float(scale) for scale in listed(scales)]
-    if not numbers or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
+    given = listed(scales)
+    numbers = [float(scale) for scale in given if not isinstance(scale, str)]
+    if not numbers or len(numbers) < len(given) or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
         raise ValueError(f"scales must be one or more different finite numbers, found {scales!r}")
     return numbers
 

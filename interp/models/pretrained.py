@@ -192,12 +192,16 @@ class Stored:
     def _read(self) -> tuple[Any, dict[str, Any]]:
         types = {dtype for dtype, _ in self._types()}
         options = self._options | {"config": self.config, "use_safetensors": True, "output_loading_info": True}
+        options["ignore_mismatched_sizes"] = True  # they are refused below, where their names are known
         try:
             model, info = self._class.from_pretrained(
                 self.source, **options, dtype=reduce(torch.promote_types, types) if types else "auto"
             )
         except Exception as error:
             _refuse_unreadable(self.source, self.revision, error)
+        for name, stored, expected in sorted(info["mismatched_keys"]):
+            shapes = f"{tuple(stored)}, but its config.json says {tuple(expected)}"
+            raise ValueError(f"{self.source} has a weight {name} of shape {shapes}; one is of another model")
         for name, parameter in model.named_parameters():
             if name in info["missing_keys"] and name.startswith(_UNUSED_BY_MLM):
                 parameter.data.zero_()
@@ -243,7 +247,9 @@ def _reach(source: str) -> dict[str, bool]:
 
 def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> NoReturn:
     if os.path.isdir(source):
-        raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
+        why = " ".join(str(error).split())
+        why += " is unknown; is it a value of its config.json?" if isinstance(error, KeyError) else ""
+        raise ValueError(f"{source} cannot be read as a transformers model: {why}") from error
     at = f" at revision {revision!r}" if revision else ""
     why = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
     raise FileNotFoundError(f"model {source!r}{at} is no local directory, and its safetensors {why}") from error

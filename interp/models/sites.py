@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, get_args
 
-from interp.checks import check_choice
+from interp.checks import check_choice, whole_number
 from interp.models.bridge import Bridge, EncoderDecoder
 from interp.models.hooked import HookedDecoder, HookedEncoder
 from interp.models.views import Model, Site, View
@@ -88,6 +88,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     Raises:
         ValueError: the site is unknown; the layer does not exist, or the site has no layer; the model has no blocks;
             or a `TransformerBridge` does not have the site or shows something else there.
+        TypeError: the layer is not a whole number.
     """
     check_choice("site", site, get_args(Site))
     seen = view(model)
@@ -101,7 +102,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
             raise ValueError(f"site {site!r} has no layer, found layer={layer}; leave it out")
         return name
     n_layers = model.cfg.n_layers
-    if layer is None or not 0 <= layer < n_layers:
+    if layer is None or not 0 <= whole_number(layer, "a layer") < n_layers:
         raise ValueError(f"site {site!r} needs a layer in 0 … {n_layers - 1}, found {layer}")
     return name.format(layer=layer)
 
@@ -109,9 +110,9 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
 def state_name(model: Model, state: int) -> str:
     """The hook point of a hidden state: 0 is the embeddings, L + 1 the residual stream after block L.
 
-    Raises ValueError for a state that does not exist.
+    Raises ValueError for a state that does not exist, and TypeError for anything but a whole number.
     """
-    if not 0 <= state <= model.cfg.n_layers:
+    if not 0 <= whole_number(state, "a hidden state") <= model.cfg.n_layers:
         raise ValueError(f"hidden states are 0 … {model.cfg.n_layers}, found {state}")
     return hook_name(model, "resid_post", state - 1) if state else hook_name(model, "embed")
 

@@ -231,8 +231,9 @@ def scores(
 
 
 def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
-    """The k largest values, with the first in ties. Raises ValueError for k outside 1 … d."""
-    if not 1 <= k <= len(values):
+    """The k largest values, with the first in ties. Raises ValueError for k outside 1 … d, and TypeError for anything
+    but a whole number."""
+    if not 1 <= whole_number(k, "k") <= len(values):
         raise ValueError(f"k must be 1 … {len(values)} dimensions, found {k}")
     chosen = np.zeros(len(values), dtype=bool)
     chosen[np.argsort(-values, kind="stable")[:k]] = True

@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -111,5 +112,5 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n 2"]:
         """Probabilities of both classes, `[n, 2]`."""
-        p = 1 / (1 + np.exp(-self.decision_function(X)))
+        p = expit(self.decision_function(X))
         return np.stack([1 - p, p], 1)

@@ -452,5 +452,5 @@ def test_observers_of_other_things_do_not_merge(load_toy):
     one, other = (DimensionCorrelations(model, torch.linspace(*ends, 67)) for ends in ((-9, -1), (-1, -9)))
     with pytest.raises(ValueError, match="cannot merge"):
         one.merge(other)
-    with pytest.raises(ValueError, match="interp itself adds 'other' and 'all'"):
+    with pytest.raises(ValueError, match="none called 'other' or 'all', which interp adds"):
         corpora.token_classes(model, {"all": [1]})

@@ -253,7 +253,7 @@ CASES: dict[str, Case] = {
         "expected a HookedTransformer",
         lambda w: attention.attention_by_class("gpt2", w.texts, **quiet),
     ),
-    "no text to view": (BAD, "tokens; expected a word or more", lambda w: viewed(w, toy(toy_tokenizer()), text="")),
+    "no text to view": (BAD, "token; expected a word or more", lambda w: viewed(w, toy(toy_tokenizer()), text="")),
     "more text than fits": (
         BAD,
         "has 25 tokens; expected a word or more",

@@ -410,7 +410,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected of greedy, beam, sample, top_k, top_p"),
+        ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected one or more of greedy, beam, sample,"),
         ({"--decoders": "beam,beam"}, "has a name twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
         ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders and --n itself"),

@@ -87,6 +87,15 @@ CASES: dict[str, Command] = {
     ),
     "counts of a text that is not there": ("gone.txt' does not exist", full("attention", unigram="gone.txt")),
     "a model in an unknown user's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
+    "a run that is a file": ("is not a directory; expected the --out of a run", lambda w: ["show", str(w.corpus())]),
+    "settings that an analysis does not have": (
+        "settings of frequency have 'scale'; expected options by name: bands, batch_size",
+        full("report", settings='{"frequency": {"scale": [0]}}'),
+    ),
+    "settings that are a list": (
+        "settings of encoding have [1]; expected options by name",
+        full("report", settings='{"encoding": [1]}'),
+    ),
     "no blocks to count": (
         "n_layer",
         lambda w: ["attention", "--model", str(w.config(n_layer=0)), "--dry-run"],

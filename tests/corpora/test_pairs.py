@@ -209,7 +209,7 @@ def test_tasks_and_limit(tmp_path: Path) -> None:
     assert list(pairs.load(tmp_path, tasks=["b"])["pairID"]) == ["0", "1"]
     with pytest.raises(ValueError, match=r"no task 'bb' in .*did you mean 'b'"):
         pairs.load(tmp_path, tasks=["bb"])
-    with pytest.raises(ValueError, match="limit is 0"):
+    with pytest.raises(ValueError, match="limit must be at least 1, found 0"):
         pairs.load(tmp_path, limit=0)
 
 
@@ -222,7 +222,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown ending; expected one of \.txt, \.jsonl"):
         pairs.load((tmp_path / "notes.txt").rename(tmp_path / "notes.md"))
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"notes\.txt has texts but no columns, so no column 'sentence_good'"):
+    with pytest.raises(ValueError, match=r"notes\.txt has texts but no columns; expected a table with both"):
         pairs.load(tmp_path / "notes.txt")
 
 

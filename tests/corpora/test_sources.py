@@ -357,7 +357,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "half.json": ('["\\ud800"]', "row 1 has the lone surrogate"),
     "latin.tsv": ("caf\xe9\tb\n".encode("latin-1"), "is not UTF-8 text"),
     "latin.json": ('["caf\xe9"]'.encode("latin-1"), "is not UTF-8 text"),
-    "open.tsv": ('a b\tc\n"d\n', "not a readable .tsv file"),
+    "open.tsv": ('a b\tc\n"d\n', "open.tsv, after line 1: unexpected end of data; is a quote not closed"),
     "tab.tsv": ("Hello there\nYes\tit is\n", "line 2: 2 columns, expected 1 .*a tab in it"),
     "a.html": ("x", "unknown ending; expected one of .txt, .jsonl, .json, .csv, .tsv, .parquet, or .gz"),
 }

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
+from workshop import BAD, MISSING, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import corpora, encoding
 from interp.corpora.unigrams import Unigrams
@@ -31,6 +31,21 @@ def regressed(**options: Any) -> encoding.regression.Regression:
 
 
 CASES: dict[str, Case] = {
+    "no tokens to fit": (
+        BAD,
+        "a number of tokens must be at least 1, found 0",
+        lambda w: encoding.few_shot(w.model("gpt2"), w.fit(), tokens=[0]),
+    ),
+    "part of a token to fit": (
+        TYPE,
+        "a number of tokens must be a whole number, found 100.5",
+        lambda w: encoding.few_shot(w.model("gpt2"), w.fit(), tokens=100.5),
+    ),
+    "no checkpoints": (
+        MISSING,
+        "has checkpoints/step-N of these steps: none; expected 0, 5",
+        lambda w: encoding.training.checkpoints(w.directory("gpt2"), [0, 5]),
+    ),
     "no blocks with neurons": (
         BAD,
         "has no MLP",

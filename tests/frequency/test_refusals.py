@@ -23,6 +23,21 @@ CASES: dict[str, Case] = {
         "different finite numbers",
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=[np.nan], **quiet),
     ),
+    "a name for a scale": (
+        BAD,
+        "one or more different finite numbers, found ['a']",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=["a"], **quiet),
+    ),
+    "part of a band": (
+        TYPE,
+        "bands must be a whole number, found 2.5",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, bands=2.5, **quiet),
+    ),
+    "a name for controls": (
+        TYPE,
+        "controls must be a whole number, found '39'",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls="39", **quiet),
+    ),
     "no scale": (
         BAD,
         "one or more different finite numbers",

@@ -141,3 +141,12 @@ def test_a_folded_head_of_unknown_bias_is_refused(load_toy):
     for bias in ("ln", "last"):
         with pytest.raises(ValueError, match="they cannot be told apart; load the model raw"):
             hooks.scale_bias(model, bias, 0.5)
+
+
+@pytest.mark.parametrize("where", ["keys", "residual"])
+def test_means_may_be_an_array_such_as_a_column_of_a_table(where, load_toy):
+    model, means = load_toy("gpt2"), np.random.default_rng(0).normal(size=16)
+    ours = hooked(model, hooks.ablate_dims(model, 1, [2, 5], where=where, mode="mean", means=means))
+    same = hooks.ablate_dims(model, 1, [2, 5], where=where, mode="mean", means=torch.from_numpy(means).float())
+    torch.testing.assert_close(ours, hooked(model, same))
+    assert (ours - hooked(model, [])).abs().max() > 0.01

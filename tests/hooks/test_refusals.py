@@ -26,6 +26,18 @@ CASES: dict[str, Case] = {
         "means has NaN or infinite values",
         lambda w: taken(w, mode="mean", means=torch.full((16,), np.nan)),
     ),
+    "part of a layer": (TYPE, "a layer must be a whole number, found 0.5", lambda w: taken(w, 0.5)),
+    "a float for a hidden state": (
+        TYPE,
+        "a hidden state must be a whole number, found 1.0",
+        lambda w: taken(w, 1.0, where="residual"),
+    ),
+    "no layer": (TYPE, "a hidden state must be a whole number, found None", lambda w: taken(w, None, where="residual")),
+    "a mask for dimensions": (
+        TYPE,
+        "a dimension must be a whole number, found True",
+        lambda w: taken(w, dims=[True, False]),
+    ),
     "part of a dimension": (TYPE, "a dimension must be a whole number, found 3.7", lambda w: taken(w, dims=[3.7])),
     "part of a dimension to prune": (
         TYPE,

@@ -43,7 +43,21 @@ CASES: dict[str, Case] = {
         "lacks weights that a GPT2LMHeadModel needs",
         lambda w: load(w.config(n_layer=3)),
     ),
-    "another width": (BAD, "cannot be read as a transformers model", lambda w: load(w.config(n_embd=32))),
+    "another width": (
+        BAD,
+        "weight transformer.h.0.attn.c_attn.bias of shape (48,), but its config.json says (96,); one is of another",
+        lambda w: load(w.config(n_embd=32)),
+    ),
+    "an unknown activation": (
+        BAD,
+        "'mine' is unknown; is it a value of its config.json?",
+        lambda w: load(w.config(activation_function="mine")),
+    ),
+    "text for a number": (
+        BAD,
+        "Validation error for field 'n_positions': TypeError",
+        lambda w: load(w.config(n_positions="24")),
+    ),
     "heads that do not divide": (BAD, "must be divisible by num_heads", lambda w: load(w.config(n_head=3))),
     "a negative vocabulary": (BAD, "cannot be read as a transformers model", lambda w: load(w.config(vocab_size=-1))),
     "an epsilon of NaN": (

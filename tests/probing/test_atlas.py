@@ -408,7 +408,7 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
         assert not {*good[0]} & {*bad[0]}
     with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, the only one that can make"):
         controls.swapped(["mine"])
-    with pytest.raises(ValueError, match="n_per_task is 0"):
+    with pytest.raises(ValueError, match="n_per_task must be at least 1, found 0"):
         controls.swapped(["causative"], n_per_task=0)
 
 

@@ -203,6 +203,12 @@ def test_scikit_learns_own_checks(estimator, check):
         check(estimator)
 
 
+def test_probabilities_far_from_the_training_states_are_certain():
+    X, y = np.random.default_rng(0).normal(size=(20, 4)), np.tile([0, 1], 10)
+    probe = SparseProbe("dense").fit(X, y)
+    assert set(probe.predict_proba(1e6 * X)[:, 1]) == {0.0, 1.0}  # without a warning of an overflow
+
+
 def test_probe_refuses():
     X, y = np.random.default_rng(0).normal(size=(20, 4)), np.tile([0, 1], 10)
     for options, message in (({"method": "topk", "k": 5}, "1 … 4"), ({"l0_strength": 2.0}, "must lie in")):

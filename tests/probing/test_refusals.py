@@ -93,6 +93,16 @@ def fitted(**options: Any) -> Any:
 
 
 CASES: dict[str, Case] = {
+    "part of a dimension for a probe": (
+        TYPE,
+        "k must be a whole number, found 2.5",
+        lambda w: sparse_probe(method="topk", k=2.5),
+    ),
+    "a single token to score": (
+        BAD,
+        "'w1' has 1 token; expected 2 tokens or more and at most 24",
+        lambda w: probing.sentence_scores(w.model("gpt2"), ["w1"], bos=False, **quiet),
+    ),
     "NaN in sentences": (
         BAD,
         "has NaN",
