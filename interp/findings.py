@@ -29,6 +29,7 @@ class Finding:
         rule: how the verdict follows from the numbers, in a sentence.
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed.
+        control_form: how the control is printed, if not as the value is.
 
     Examples:
         >>> found = Finding(
@@ -51,6 +52,7 @@ class Finding:
     unit: str = ""
     no_interval: str = ""
     form: str = "{:.3f}"
+    control_form: str = ""
 
     @property
     def number(self) -> str:
@@ -65,7 +67,7 @@ class Finding:
         """What the value is compared with, and the number of that control; empty if there is none."""
         if math.isnan(self.control):
             return self.compared_with
-        return f"{self.compared_with}: {printed(self.control, self.form)}"
+        return f"{self.compared_with}: {printed(self.control, self.control_form or self.form)}"
 
     @property
     def grounds(self) -> str:
@@ -94,7 +96,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "no_interval"])
+    return table.drop(columns=["form", "control_form", "no_interval"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:

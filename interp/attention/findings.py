@@ -24,9 +24,10 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
     """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer} for {words.get(row.key_class, f'the class {row.key_class}')}"
+        where = f"in block {row.layer} for {_named(row.key_class, words)}"
         known = not math.isnan(row.p_value)
-        matched = f"p = {row.p_value:.3f}; the largest change, up or down, for {CONTROLS} dimensions of similar size"
+        matched = f"p = {row.p_value:.3f}; the largest change for {CONTROLS} dimensions of similar size (dimension "
+        matched += f"{row.control_dim} in block {row.control_layer}, for {_named(row.control_key_class, words)})"
         few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
@@ -40,7 +41,12 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
             compared_with=matched if known else few,
             rule=_RULE,
             form="{:+z.4f}",
+            control_form="{:.4f}",
         )
+
+
+def _named(key_class: str, words: Mapping[str, str]) -> str:
+    return words.get(key_class, f"the class {key_class}")
 
 
 def _verdict(row: Any) -> Verdict:

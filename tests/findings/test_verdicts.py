@@ -106,10 +106,15 @@ def test_other_scales_and_biases_are_named():
 )  # fmt: skip
 def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
-    (found,) = steered(pd.DataFrame([row | {"p_value": p, "control_change": 0.01}]), {"cls": "[CLS]"})
+    row |= {"p_value": p, "control_change": 0.01, "control_dim": 32, "control_layer": 5, "control_key_class": "odd"}
+    (found,) = steered(pd.DataFrame([row]), {"cls": "[CLS]"})
     assert found.verdict == verdict
     assert "in block 3 for [CLS], is +0.0200" in str(found)
-    assert ("nothing" in str(found) or "fewer than 39" in str(found)) == math.isnan(p)
+    against = "no control: fewer than 39 dimensions are within a factor of 1.5 of its size"
+    if not math.isnan(p):
+        against = f"p = {p:.3f}; the largest change for 39 dimensions of similar size "
+        against += "(dimension 32 in block 5, for the class odd): 0.0100"
+    assert str(found).endswith(f"; {against}.")
 
 
 @pytest.mark.parametrize(
