@@ -11,9 +11,10 @@ from interp.findings import Finding, Verdict, side
 
 __all__ = ["steered"]
 
-_ALPHA = 0.05
-_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; "
-_RULE += "no where p is larger; cannot tell where too few dimensions match it in size"
+_OF = 1 + CONTROLS  # p is a whole number of these parts
+_FEW, _MANY = _OF // 20, _OF // 5  # p = .05 and p = .2
+_RULE = f"yes where p ≤ .05 (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; no where "
+_RULE += "p > .2; cannot tell in between, or where too few dimensions match it in size"
 
 
 def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
@@ -50,7 +51,8 @@ def _named(key_class: str, words: Mapping[str, str]) -> str:
 
 
 def _verdict(row: Any) -> Verdict:
-    if row.p_value >= _ALPHA:
-        return "no"
+    if math.isnan(row.p_value):
+        return "cannot tell"
+    as_large = round(row.p_value * _OF)
     apart = side(row.change_low, row.change_high) != "cannot tell"
-    return "yes" if row.p_value < _ALPHA and apart else "cannot tell"
+    return "no" if as_large > _MANY else "yes" if as_large <= _FEW and apart else "cannot tell"

@@ -101,7 +101,9 @@ def test_other_scales_and_biases_are_named():
 
 @pytest.mark.parametrize(
     ("p", "low", "high", "verdict"),
-    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (0.05, 0.01, 0.03, "no"),
+    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (np.nextafter(0.05, 1), 0.01, 0.03, "yes"),
+     (0.075, 0.01, 0.03, "cannot tell"), (np.nextafter(0.2, 1), 0.01, 0.03, "cannot tell"), (0.225, 0.01, 0.03, "no"),
+     (0.05, -0.01, 0.03, "cannot tell"),
      (NONE, 0.01, 0.03, "cannot tell"), (0.025, -0.01, 0.03, "cannot tell"), (0.025, NONE, NONE, "cannot tell")],
 )  # fmt: skip
 def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
