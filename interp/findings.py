@@ -30,6 +30,8 @@ class Finding:
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed.
         control_form: how the control is printed, if not as the value is.
+        towards: 1 if values above 0 speak for yes, −1 if values below do; 0 if 0 is not what decides.
+            If an interval lies wholly on the other side of 0, "no" is printed as "no, the opposite".
 
     Examples:
         >>> found = Finding(
@@ -53,6 +55,13 @@ class Finding:
     no_interval: str = ""
     form: str = "{:.3f}"
     control_form: str = ""
+    towards: Literal[-1, 0, 1] = 0
+
+    @property
+    def answer(self) -> str:
+        """The verdict, as it is printed."""
+        opposite = all(self.towards * end < 0 for end in (self.low, self.high))
+        return "no, the opposite" if opposite and self.verdict == "no" else self.verdict
 
     @property
     def number(self) -> str:
@@ -75,7 +84,7 @@ class Finding:
         return f"{self.measure} {self.number}" + (f"; {self.beside}" if self.beside else "")
 
     def __str__(self) -> str:
-        return f"{self.question} {self.verdict.capitalize()}: {self.grounds}."
+        return f"{self.question} {self.answer.capitalize()}: {self.grounds}."
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
@@ -96,7 +105,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "control_form", "no_interval"])
+    return table.drop(columns=["form", "control_form", "towards", "no_interval"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:

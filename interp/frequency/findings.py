@@ -79,6 +79,7 @@ def _moved(row: Any, projected: Any) -> Finding:
         compared_with=compared_with,
         rule=_MOVED,
         form="{:+z.3f}",
+        towards=1,
     )
 
 
@@ -97,6 +98,7 @@ def _follows(row: Any) -> Finding:
         compared_with=f"the largest for {row.n_controls} {_RANDOM[row.bias]}",
         rule=_FOLLOWS,
         form="{:+.3f}",
+        towards=1,
     )
 
 

@@ -2,6 +2,7 @@
 dimensions."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
                 high=row.high,
                 rule=_BEYOND,
                 form="{:+z.3f}",
+                towards=1,
             )
 
 
@@ -129,7 +131,7 @@ def needed(changes: pd.DataFrame) -> Iterator[Finding]:
         yield _apart(by_task, "matched", to, question, "others of matched magnitude", _NEEDED)
         if "perplexity" in by_task:
             question = "Does it need them more than random neurons that cost as much perplexity?"
-            yield _apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE)
+            yield replace(_apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE), towards=-1)
 
 
 def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: str, rule: str) -> Finding:

@@ -33,6 +33,18 @@ def test_a_finding_is_a_sentence():
     assert str(finding(value=NONE)) == "Is it so? Yes: it is undefined."
 
 
+@pytest.mark.parametrize(
+    ("verdict", "towards", "low", "high", "told"),
+    [("no", 1, -0.3, -0.1, "No, the opposite"), ("no", -1, 0.1, 0.3, "No, the opposite"), ("no", 1, 0.1, 0.3, "No"),
+     ("no", 1, -0.3, 0.0, "No"), ("no", 0, -0.3, -0.1, "No"), ("no", 1, NONE, NONE, "No"),
+     ("cannot tell", 1, -0.3, -0.1, "Cannot tell")],
+)  # fmt: skip
+def test_the_opposite_is_called_so(verdict, towards, low, high, told):
+    found = finding(verdict=verdict, towards=towards, low=low, high=high)
+    assert str(found).startswith(f"Is it so? {told}: it is")
+    assert findings_table([found])["verdict"].tolist() == [verdict]
+
+
 def test_a_finding_without_an_interval_says_why():
     without = finding(low=NONE, high=NONE)
     assert over_texts([without], {}) == (without,), "the reason is unknown"
@@ -78,6 +90,7 @@ def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman
     moved, _ = of_bias(delta, low, high, spearman=spearman)
     assert moved.question == "Are predictions further from word frequency without b_LN?"
     assert (moved.verdict, moved.value) == (verdict, delta)
+    assert ("? No, the opposite: without b_LN" in str(moved)) == (verdict == "no")
     assert f"with log u: {spearman:+.3f}; the largest for 39 random directions: +0.300" in str(moved)
 
 
@@ -239,6 +252,7 @@ def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict
     rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
     _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
     assert one.verdict == verdict
+    assert one.answer == {"no": "no, the opposite"}.get(verdict, verdict)
     assert one.measure.startswith("its accuracy on 6 tasks with them set to their means, minus that with these random")
     assert one.control == pytest.approx(alike)
 
