@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.words import printed, within
+from interp.words import finer, printed, within
 
 __all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
 
@@ -28,7 +28,7 @@ class Finding:
         compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
-        form: how the numbers are printed.
+        form: how the numbers are printed; with more decimals if one of them would be printed as zero.
         control_form: how the control is printed, if not as the value is.
         towards: 1 if values above 0 speak for yes, −1 if values below do; 0 if 0 is not what decides.
             If an interval lies wholly on the other side of 0, "no" is printed as "no, the opposite".
@@ -69,14 +69,15 @@ class Finding:
         if math.isnan(self.value):
             return "undefined"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{printed(self.value, self.form)}{unit} {within(self.low, self.high, self.form, self.no_interval)}"
+        form = finer(self.form, self.value, self.low, self.high)
+        return f"{printed(self.value, form)}{unit} {within(self.low, self.high, form, self.no_interval)}"
 
     @property
     def beside(self) -> str:
         """What the value is compared with, and the number of that control; empty if there is none."""
         if math.isnan(self.control):
             return self.compared_with
-        return f"{self.compared_with}: {printed(self.control, self.control_form or self.form)}"
+        return f"{self.compared_with}: {printed(self.control, finer(self.control_form or self.form, self.control))}"
 
     @property
     def grounds(self) -> str:

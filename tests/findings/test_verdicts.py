@@ -34,6 +34,21 @@ def test_a_finding_is_a_sentence():
 
 
 @pytest.mark.parametrize(
+    ("value", "low", "high", "told"),
+    [(-0.00123, -0.002, -0.00001234, "−0.001230 [−0.002000, −0.000012]"),
+     (-0.00123, -0.002, 0.00001234, "−0.001230 [−0.002000, +0.000012]"),
+     (0.5, -1e-8, 1.0, "+0.500 [0.000, +1.000]"), (1e-17, -1e-17, 2e-17, "0.000 [0.000, 0.000]"),
+     (0.0, 0.0, 0.0, "0.000 [0.000, 0.000]"), (0.00009999, NONE, NONE, "+0.000100 (no interval)"),
+     (0.1, 0.0005001, 0.2, "+0.100 [+0.001, +0.200]"), (0.1, -0.0004, 0.2, "+0.10000 [−0.00040, +0.20000]")],
+)  # fmt: skip
+def test_what_is_not_zero_is_not_printed_as_zero(value, low, high, told):
+    for form in ("{:+.3f}", "{:+z.3f}"):
+        assert finding(value=value, low=low, high=high, form=form).number == told
+    assert str(finding(control=-0.00012, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: −0.00012.")
+    assert finding(value=0.2, low=0, high=1, form="{:.0f}").number == "0.20 [0.00, 1.00]"
+
+
+@pytest.mark.parametrize(
     ("verdict", "towards", "low", "high", "told"),
     [("no", 1, -0.3, -0.1, "No, the opposite"), ("no", -1, 0.1, 0.3, "No, the opposite"), ("no", 1, 0.1, 0.3, "No"),
      ("no", 1, -0.3, 0.0, "No"), ("no", 0, -0.3, -0.1, "No"), ("no", 1, NONE, NONE, "No"),
