@@ -41,12 +41,14 @@ def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
     for row in differences.itertuples():
         question = _QUESTIONS.get((str(row.probe), str(row.against)))
         if question and not (sparse and row.probe == "topk"):
-            tasks = count(int(row.n_tasks), "task")
+            tasks, verdict = count(int(row.n_tasks), "task"), _beyond(row)
+            few = ", fewer than half," if verdict == "partly" and row.above < row.n_tasks / 2 else ""
+            unsure = ", whose interval includes 0," if verdict == "partly" and row.low <= 0 else ""
             yield Finding(
                 question=question,
-                verdict=_beyond(row),
-                measure=f"they are better on {row.above:.0f} of {tasks} and worse on {row.below:.0f} (McNemar's test, "
-                "p ≤ .05); the mean difference in accuracy is",
+                verdict=verdict,
+                measure=f"they are better on {row.above:.0f} of {tasks}{few} and worse on {row.below:.0f} (McNemar's "
+                f"test, p ≤ .05); the mean difference in accuracy{unsure} is",
                 value=row.difference,
                 low=row.low,
                 high=row.high,

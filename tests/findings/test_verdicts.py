@@ -123,7 +123,7 @@ def test_other_scales_and_biases_are_named():
     assert [one.question[:4] for one in of_bias(0.0, 0.0, 0.0, scale=1.0)] == ["Does"]
     (dense,) = of_bias(0.2, 0.1, 0.3, bias="fc")
     assert (dense.verdict, dense.question[-6:]) == ("partly", " b_FC?")  # it has no control
-    assert str(dense).endswith("[+0.100, +0.300].")
+    assert str(dense).endswith("[+0.100, +0.300]; there is no control for b_FC.")
     assert of_bias(0.1, 0.0, 0.2, spearman=NONE, control=NONE)[1:] == ()
 
 
@@ -158,6 +158,7 @@ def test_token_probability_is_linear(low, high, before, verdict):
     found = linear(fits, pd.DataFrame({"step": [0] * len(before), "adj_r2": before}))
     assert found.verdict == verdict
     assert found.control == (before[0] if before else -0.1)
+    assert ("; R² before training is unknown; R² with α shuffled over tokens: −0.100." in str(found)) == (not before)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,9 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
     table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
     (found,) = beyond(table)
     assert found.verdict == verdict
-    assert f"better on {above} of 20 tasks and worse on {below} (McNemar" in str(found)
+    few = ", fewer than half," * (verdict == "partly")
+    assert f"better on {above} of 20 tasks{few} and worse on {below} (McNemar" in str(found)
+    assert ("in accuracy, whose interval includes 0, is" in str(found)) == (verdict == "partly" and low < 0)
     assert not [*beyond(table.assign(against="anything"))]
     both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
     assert [one.question for one in beyond(both)] == [
