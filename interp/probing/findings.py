@@ -129,10 +129,10 @@ def needed(changes: pd.DataFrame) -> Iterator[Finding]:
     for mode, part in changes.groupby("mode", sort=False):
         by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
         to = "their means" if mode == "mean" else "zero"
-        question = "Does the model need the neurons that sparse probes found?"
+        question = f"Does the model need the neurons that sparse probes found (set to {to})?"
         yield _apart(by_task, "matched", to, question, "others of matched magnitude", _NEEDED)
         if "perplexity" in by_task:
-            question = "Does it need them more than random neurons that cost as much perplexity?"
+            question = f"Does it need them more than random neurons that cost as much perplexity (set to {to})?"
             yield replace(_apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE), towards=-1)
 
 

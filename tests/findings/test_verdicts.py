@@ -256,9 +256,13 @@ def test_the_model_needs_what_probes_found(found, matched, n, verdict):
     noise = np.resize([0.01, -0.01], (2, n))
     rows = [("zero", f"{task}", "found", found + noise[0, task]) for task in range(n)]
     rows += [("zero", f"{task}", "matched", matched + noise[1, task]) for task in range(n)]
-    (one,) = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]))
+    table = pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"])
+    (one,) = needed(table)
     assert one.verdict == verdict
     assert "set to zero" in one.measure
+    both = needed(pd.concat([table, table.assign(mode="mean")]))
+    asked = "Does the model need the neurons that sparse probes found (set to {})?"
+    assert [one.question for one in both] == [asked.format("zero"), asked.format("their means")]
 
 
 @pytest.mark.parametrize(
