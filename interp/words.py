@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import SupportsFloat
 
-__all__ = ["BIAS_WORD", "DECODER_NAME", "class_words", "count", "finer", "printed", "sentence", "within"]
+__all__ = ["BIAS_WORD", "DECODER_NAME", "capitalized", "class_words", "count", "finer", "printed", "sentence", "within"]
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
@@ -21,6 +21,7 @@ _CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_per
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
 _DECIMALS = re.compile(r"\.(\d+)f")
+_SYMBOL = re.compile(r"[Α-Ωα-ω]|\w+[_(]")
 _SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")
 
 
@@ -78,6 +79,16 @@ def finer(form: str, *values: float) -> str:
     return _DECIMALS.sub(f".{1 - math.floor(math.log10(min(hidden)))}f", form) if hidden else form
 
 
+def capitalized(text: str) -> str:
+    """A text with a capital letter at its beginning, unless it begins with a symbol: `b_LN`, `p(x)` or a Greek letter.
+
+    Examples:
+        >>> capitalized("its share is"), capitalized("b_LN is the bias"), capitalized("α is a probability")
+        ('Its share is', 'b_LN is the bias', 'α is a probability')
+    """
+    return text if _SYMBOL.match(text) else f"{text[:1].upper()}{text[1:]}"
+
+
 def sentence(text: str) -> str:
     """Make a sentence by adding a capital letter and a full stop.
 
@@ -85,7 +96,7 @@ def sentence(text: str) -> str:
         >>> sentence("its share of attention is 0.41")
         'Its share of attention is 0.41.'
     """
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{capitalized(text)}."
 
 
 def within(low: float, high: float, form: str, why_none: str = "") -> str:
