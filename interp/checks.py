@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids"]
+__all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids", "check_width"]
 __all__ += ["collecting", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
 
+_LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
@@ -106,6 +107,12 @@ def check_choice(what: str, value: object, known: Collection[str]) -> None:
     """Raise ValueError for a value that is not among the known ones."""
     if value not in known:
         raise ValueError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
+
+
+def check_width(width: float | int) -> None:
+    """Raise ValueError for a width in inches that no figure or table of a paper can have."""
+    if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
+        raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
 
 
 def refuse(problems: Mapping[str, object]) -> None:

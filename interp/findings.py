@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.words import printed, within
+from interp.words import finer, printed, within
 
 __all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
 
@@ -28,7 +28,10 @@ class Finding:
         compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
-        form: how the numbers are printed.
+        form: how the numbers are printed; with more decimals if one of them would be printed as zero.
+        control_form: how the control is printed, if not as the value is.
+        towards: 1 if values above 0 speak for yes, −1 if values below do; 0 if 0 is not what decides.
+            If an interval lies wholly on the other side of 0, "no" is printed as "no, the opposite".
 
     Examples:
         >>> found = Finding(
@@ -51,6 +54,14 @@ class Finding:
     unit: str = ""
     no_interval: str = ""
     form: str = "{:.3f}"
+    control_form: str = ""
+    towards: Literal[-1, 0, 1] = 0
+
+    @property
+    def answer(self) -> str:
+        """The verdict, as it is printed."""
+        opposite = all(self.towards * end < 0 for end in (self.low, self.high))
+        return "no, the opposite" if opposite and self.verdict == "no" else self.verdict
 
     @property
     def number(self) -> str:
@@ -58,14 +69,15 @@ class Finding:
         if math.isnan(self.value):
             return "undefined"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{printed(self.value, self.form)}{unit} {within(self.low, self.high, self.form, self.no_interval)}"
+        form = finer(self.form, self.value, self.low, self.high)
+        return f"{printed(self.value, form)}{unit} {within(self.low, self.high, form, self.no_interval)}"
 
     @property
     def beside(self) -> str:
         """What the value is compared with, and the number of that control; empty if there is none."""
         if math.isnan(self.control):
             return self.compared_with
-        return f"{self.compared_with}: {printed(self.control, self.form)}"
+        return f"{self.compared_with}: {printed(self.control, finer(self.control_form or self.form, self.control))}"
 
     @property
     def grounds(self) -> str:
@@ -73,7 +85,7 @@ class Finding:
         return f"{self.measure} {self.number}" + (f"; {self.beside}" if self.beside else "")
 
     def __str__(self) -> str:
-        return f"{self.question} {self.verdict.capitalize()}: {self.grounds}."
+        return f"{self.question} {self.answer.capitalize()}: {self.grounds}."
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
@@ -94,7 +106,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "no_interval"])
+    return table.drop(columns=["form", "control_form", "towards", "no_interval"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from interp.checks import check_width
 from interp.columns import COMMON, Column, Displayed, displayed, with_columns
 
 __all__ = ["latex"]
 
-_WIDE = 96  # characters of 10-point type that fit in a line of 6.5 inches
+_PER_INCH = 96 / 6.5  # characters of 10-point type
 _GAP = 2.5  # between two columns, in characters
 _MOST = 26  # the most characters per line in a column of sentences
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -30,6 +31,7 @@ def latex(
     *,
     columns: Sequence[str] | None = None,
     usual: Sequence[str] | None = None,
+    width: float | int = 6.5,
 ) -> str:
     r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
 
@@ -41,10 +43,11 @@ def latex(
     Args:
         known: the headings of columns, such as `result.headings`.
         columns: the columns to show, in this order; the interval of a value comes with it.
-        usual: the columns to take if none are named; by default all of them. Of these, the first that fit on a page
-            are used, and a comment in the last line names the rest.
+        usual: the columns to take if none are named; by default all of them. Of these, the first that fit are
+            used, and a comment in the last line names the rest.
+        width: the width of the page, or of a column of it, in inches: 3.3 for one column of two.
 
-    Raises ValueError for columns that the table does not have.
+    Raises ValueError for columns that the table does not have, and for a width outside 2.5 … 20.
 
     Examples:
         >>> table = pd.DataFrame({"scale": [0.0, 1.0], "js": [0.0258, 0.0117], "js_low": [0.021, 0.0101],
@@ -60,12 +63,13 @@ def latex(
         \end{tabular}
         <BLANKLINE>
     """
+    check_width(width)
     shown = chosen = displayed(table if columns is None else with_columns(table, columns, known), known)
     if not shown:
         return "% this table is empty\n"
     if columns is None:
         by_name = {one.name: one for one in shown}
-        chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name])
+        chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name], width * _PER_INCH)
     sides = "".join("r" if one.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(one) else "l" for one in chosen)
     rows = [[_escaped(one.heading.label) for one in chosen]]
     rows += [[_escaped(one.cells[row]) for one in chosen] for row in range(len(table))]
@@ -73,19 +77,24 @@ def latex(
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
     if rest := [one.name for one in shown if one not in chosen]:
-        lines.append(f"% not shown, to fit on a page: {', '.join(rest)}; name columns to choose others")
+        lines.append(f"% not shown, to fit in {width:g} inches: {', '.join(rest)}; name columns to choose others")
     return "\n".join([*lines, ""])
 
 
-def _fitting(shown: Sequence[Displayed]) -> list[Displayed]:
-    """The first columns that fit on a page, and at least one."""
-    room, chosen = float(_WIDE), list[Displayed]()
+def _fitting(shown: Sequence[Displayed], room: float) -> list[Displayed]:
+    """The first columns that fit in so many characters, and at least one."""
+    chosen = list[Displayed]()
     for one in shown:
-        room -= min(max(map(len, [one.heading.label, *one.cells])), _MOST) + _GAP
+        room -= (_MOST if _is_long(one) else max(map(_length, [one.heading.label, *one.cells]))) + _GAP
         if room < 0 and chosen:
             break
         chosen.append(one)
     return chosen
+
+
+def _length(text: str) -> float:
+    """In characters, of which a minus sign takes more room than most."""
+    return len(text) + 0.6 * text.count("−")
 
 
 def _is_long(column: Displayed) -> bool:

@@ -167,6 +167,8 @@ def corpus_file(name: str) -> Path | None:
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"
+        if not there and re.search(r"\s", name):
+            expected += "; if it is a text itself, put it in a file or, in Python, give a list of strings"
         raise FileNotFoundError(f"corpus {shown!r} {what}; expected {expected}")
     text_suffix(path)
     if path.stat().st_size == 0:

@@ -191,14 +191,16 @@ class Result:
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
         return export(arrays | self._known, directory, self.analysis, ["csv"])
 
-    def to_latex(self, table: str, *, columns: Sequence[str] | None = None) -> str:
+    def to_latex(self, table: str, *, columns: Sequence[str] | None = None, width: float | int = 6.5) -> str:
         """A table, or the `findings`, for a paper: with the headings of the page, intervals after their values, and as
         many columns as fit; see `interp.latex.latex`.
 
         Args:
             columns: names of the columns to show. A comment at the end names those that are not shown by default.
+            width: the width in inches that the default columns fit in: 6.5 for a page, 3.3 for one column of two.
 
-        Raises ValueError if the result has no table of that name, or if the table lacks one of these columns.
+        Raises ValueError if the result has no table of that name, if the table lacks one of these columns, and for a
+        width outside 2.5 … 20.
 
         Examples:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
@@ -206,7 +208,7 @@ class Result:
         """
         if table not in self._known:
             raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
-        return latex(self._known[table], **self.look(table, columns))
+        return latex(self._known[table], width=width, **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
         """How a table looks in a paper: the arguments of `interp.latex.latex`."""

@@ -1,10 +1,11 @@
 """Names of things, and the format of numbers, in sentences, tables and figures."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import SupportsFloat
 
-__all__ = ["BIAS_WORD", "DECODER_NAME", "class_words", "count", "printed", "sentence", "within"]
+__all__ = ["BIAS_WORD", "DECODER_NAME", "capitalized", "class_words", "count", "finer", "printed", "sentence", "within"]
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
@@ -19,6 +20,9 @@ _CLASS_WORD = {
 _CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
+_DECIMALS = re.compile(r"\.(\d+)f")
+_SYMBOL = re.compile(r"[Α-Ωα-ω]|\w+[_(]")
+_SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:
@@ -48,13 +52,41 @@ def count(number: int, noun: str) -> str:
 
 
 def printed(value: SupportsFloat, form: str) -> str:
-    """A number in readable form, with a minus sign instead of a hyphen.
+    """A number in readable form, with a minus sign instead of a hyphen. What is printed as zero has no sign.
 
     Examples:
-        >>> printed(-0.125, "{:+.2f}"), printed(12.0, "{:.1f}")
-        ('−0.12', '12.0')
+        >>> printed(-0.125, "{:+.2f}"), printed(12.0, "{:.1f}"), printed(-1e-9, "{:+.1f}")
+        ('−0.12', '12.0', '0.0')
     """
-    return form.format(value).replace("-", "−")
+    return _SIGN_OF_ZERO.sub("", form.format(value)).replace("-", "−")
+
+
+def finer(form: str, *values: float) -> str:
+    """A form in which none of these values is printed as zero unless it is: with more decimals, if needed, so that two
+    digits of the smallest are seen. Below a millionth of the largest, and below 1e-9, values count as zero.
+
+    Args:
+        form: with a fixed number of decimals, such as `{:+.3f}`; any other is returned as it is.
+
+    Examples:
+        >>> finer("{:.3f}", -0.001, -0.002, -0.00001), finer("{:.3f}", 0.0, 0.001)
+        ('{:.6f}', '{:.3f}')
+    """
+    fixed = _DECIMALS.search(form)
+    sizes = [abs(value) for value in values if math.isfinite(value)]
+    least = max(1e-6 * max(sizes, default=0.0), 1e-9)
+    hidden = [size for size in sizes if size >= least and fixed and float(f"{size:.{fixed[1]}f}") == 0]
+    return _DECIMALS.sub(f".{1 - math.floor(math.log10(min(hidden)))}f", form) if hidden else form
+
+
+def capitalized(text: str) -> str:
+    """A text with a capital letter at its beginning, unless it begins with a symbol: `b_LN`, `p(x)` or a Greek letter.
+
+    Examples:
+        >>> capitalized("its share is"), capitalized("b_LN is the bias"), capitalized("α is a probability")
+        ('Its share is', 'b_LN is the bias', 'α is a probability')
+    """
+    return text if _SYMBOL.match(text) else f"{text[:1].upper()}{text[1:]}"
 
 
 def sentence(text: str) -> str:
@@ -64,7 +96,7 @@ def sentence(text: str) -> str:
         >>> sentence("its share of attention is 0.41")
         'Its share of attention is 0.41.'
     """
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{capitalized(text)}."
 
 
 def within(low: float, high: float, form: str, why_none: str = "") -> str:

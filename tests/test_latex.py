@@ -81,6 +81,22 @@ def test_a_table_fits_on_a_page_and_says_what_it_leaves_out():
     assert "not shown" not in latex(table, columns=["column_03"])
 
 
+def test_a_narrow_table_has_fewer_columns():
+    table = pd.DataFrame({f"column_{i:02d}": ["word" * 4] * 2 for i in range(10)})
+    assert latex(table, width=3.3).startswith(r"\begin{tabular}{ll}")
+    assert "% not shown, to fit in 3.3 inches: column_02, column_03," in latex(table, width=3.3)
+    assert latex(table, width=20).startswith(r"\begin{tabular}{llllllllll}")
+    for width in (2.4, 21, float("nan")):
+        with pytest.raises(ValueError, match=f"width is {width:g} inches; expected 2.5 to 20"):
+            latex(table, width=width)
+
+
+def test_a_long_number_is_not_folded():
+    table = pd.DataFrame({f"gap_{i}": [-12345.5] for i in range(2)})
+    table = table.assign(gap_0_low=-12346.5, gap_0_high=-12344.5, gap_1_low=-12346.5, gap_1_high=-12344.5)
+    assert "in 4 inches: gap_1;" in latex(table, width=4)
+
+
 @pytest.mark.parametrize("cell", ["[CLS]", "*"])
 def test_a_cell_at_the_start_of_a_row_is_not_an_argument_of_the_row_before(cell):
     table = pd.DataFrame({"keys": [cell, "a"], "n": [1, 2]})

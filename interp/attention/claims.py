@@ -15,7 +15,8 @@ CONTROLS = 39
 MOST_APART = 1.5
 """The factor by which a control dimension may be larger or smaller than the dimension it is compared with."""
 _COLUMNS = ["dim", "removed", "layer", "key_class", "attention_before", "attention_after", "change"]
-_COLUMNS += ["change_low", "change_high", "n_controls", "control_removed", "control_change", "p_value"]
+_COLUMNS += ["change_low", "change_high", "n_controls", "control_removed", "control_change", "control_dim"]
+_COLUMNS += ["control_layer", "control_key_class", "p_value"]
 
 
 def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
@@ -49,10 +50,11 @@ def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
             that are not removed from all of its layers cannot be controls.
 
     Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, change_low, change_high,
-    n_controls, control_removed, control_change, p_value) in the order of the outliers' rank. It gives the layer and
-    class in which the effect, averaged over heads, is largest; the number of matching controls; the median of their
-    sizes; and the largest of their effects. The interval is that of the change in this layer and class. It does not
-    take into account that they were chosen.
+    n_controls, control_removed, control_change, control_dim, control_layer, control_key_class, p_value) in the order of
+    the outliers' rank. It gives the layer and class in which the effect, averaged over heads, is largest; the number of
+    matching controls; the median of their sizes; and the largest of their effects, up or down, as a magnitude, with the
+    dimension, layer and class that it belongs to. These are missing without a matching control. The interval is that of
+    the change in this layer and class. It does not take into account that they were chosen.
 
     Raises ValueError for a table that has missing values or mixes two runs.
 
@@ -79,8 +81,11 @@ def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
         if len(near) == CONTROLS:
             about["p_value"] = (1 + int((controls >= effect[dim]).sum())) / (1 + CONTROLS)
         about |= {"control_removed": _mean_size(size.loc[near]).median(), "control_change": controls.max()}
+        if len(near):
+            most = controls.idxmax()
+            about |= {"control_dim": most} | table.loc[most, ["layer", "key_class"]].add_prefix("control_").to_dict()
         rows.append(table.loc[dim].to_dict() | about | {"dim": dim, "n_controls": len(near)})
-    return pd.DataFrame(rows, columns=_COLUMNS)
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(dict.fromkeys(["control_dim", "control_layer"], "Int64"))
 
 
 def _mean_size(size: pd.DataFrame) -> pd.Series:

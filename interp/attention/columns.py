@@ -67,6 +67,9 @@ MEANINGS = COMMON | {
     "control_change": Column(
         "largest change of a control", "The largest change, up or down, that any control dimension causes."
     ),
+    "control_dim": Column("of dimension", "The control dimension that causes the largest change."),
+    "control_layer": Column("in layer", "The layer in which that control dimension causes it."),
+    "control_key_class": Column("for keys", "The class of tokens whose attention that control dimension changes."),
     "control_removed": Column(
         "RMS removed, controls", "Root mean square of what is taken away when a control is removed."
     ),

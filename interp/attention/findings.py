@@ -11,9 +11,10 @@ from interp.findings import Finding, Verdict, side
 
 __all__ = ["steered"]
 
-_ALPHA = 0.05
-_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; "
-_RULE += "no where p is larger; cannot tell where too few dimensions match it in size"
+_OF = 1 + CONTROLS  # p is a whole number of these parts
+_FEW, _MANY = _OF // 20, _OF // 5  # p = .05 and p = .2
+_RULE = f"yes where p ≤ .05 (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; no where "
+_RULE += "p > .2; cannot tell in between, or where too few dimensions match it in size"
 
 
 def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
@@ -24,9 +25,10 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
     """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer} for {words.get(row.key_class, f'the class {row.key_class}')}"
+        where = f"in block {row.layer} for {_named(row.key_class, words)}"
         known = not math.isnan(row.p_value)
-        matched = f"p = {row.p_value:.3f}; the largest change, up or down, for {CONTROLS} dimensions of similar size"
+        matched = f"p = {row.p_value:.3f}; the largest change for {CONTROLS} dimensions of similar size (dimension "
+        matched += f"{row.control_dim} in block {row.control_layer}, for {_named(row.control_key_class, words)})"
         few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
@@ -40,11 +42,17 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
             compared_with=matched if known else few,
             rule=_RULE,
             form="{:+z.4f}",
+            control_form="{:.4f}",
         )
 
 
+def _named(key_class: str, words: Mapping[str, str]) -> str:
+    return words.get(key_class, f"the class {key_class}")
+
+
 def _verdict(row: Any) -> Verdict:
-    if row.p_value >= _ALPHA:
-        return "no"
+    if math.isnan(row.p_value):
+        return "cannot tell"
+    as_large = round(row.p_value * _OF)
     apart = side(row.change_low, row.change_high) != "cannot tell"
-    return "yes" if row.p_value < _ALPHA and apart else "cannot tell"
+    return "no" if as_large > _MANY else "yes" if as_large <= _FEW and apart else "cannot tell"

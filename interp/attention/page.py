@@ -49,7 +49,8 @@ DEFINITIONS = {
     "dimensions, and dimensions of similar size (matched: what is removed has a root mean square within a factor of "
     "1.5).",
     "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
-    "attention| over all blocks and classes; NaN if fewer than 39 dimensions match.",
+    "attention| over all blocks and classes; NaN if fewer than 39 dimensions match. Controls are those nearest "
+    "in size that are not outliers; dimensions with the largest gap are among them if their size matches.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
     "layers from 1 and calls that layer 4. State 0 is the embeddings, state L + 1 what leaves block L.",
 }

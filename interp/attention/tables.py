@@ -116,7 +116,8 @@ class AttentionStudy(Result):
 
     @property
     def headings(self) -> Mapping[str, Column]:
-        return self.columns | {"key_class": self.columns["key_class"]._replace(words=self.class_words)}
+        named = {name: self.columns[name] for name in ("key_class", "control_key_class")}
+        return self.columns | {name: one._replace(words=self.class_words) for name, one in named.items()}
 
     @property
     def class_words(self) -> Mapping[str, str]:

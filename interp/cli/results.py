@@ -31,6 +31,13 @@ def show(
             help="Columns of TABLE, by their Python names; an interval comes with its value.", metavar="A,B,…"
         ),
     ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            help="With latex: inches that the table may be wide, 3.3 for one column of two; 6.5 by default.",
+            metavar="INCHES",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="With --format: directory to write files to.", metavar="DIR")] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
@@ -38,17 +45,13 @@ def show(
 
     Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
     its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, for all
-    tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page;
-    --columns chooses others.
+    tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page,
+    or in --width inches; --columns chooses others.
     """
-    from interp.exports import check_formats, export, written_as
+    from interp.exports import export, written_as
 
     formats = [] if form is None else [one.strip() for one in form.split(",")]
-    check_formats(formats)
-    if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
-        raise ValueError(f"--format {form} writes files: add --out. To print one table, name it and csv, latex or json")
-    if out is not None and not formats:
-        raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
+    _check_formats(formats, table, out, width)
     if columns is not None and table is None:
         raise ValueError("--columns chooses columns of one table; name it")
     check_runs([directory])
@@ -63,7 +66,8 @@ def show(
     if not chosen:
         known = ", ".join(_listed(results)["table"].unique())
         raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
-    looks = {place: {name: results[place].look(name, named) for name in tables} for place, tables in chosen.items()}
+    wide = {} if width is None else {"width": width}
+    looks = {at: {name: results[at].look(name, named) | wide for name in tables} for at, tables in chosen.items()}
     if out is not None:
         written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
         say({}, *written, as_json=as_json)
@@ -89,6 +93,23 @@ def check_runs(directories: Sequence[Path]) -> None:
         if not one.is_dir():
             what = f"{str(one)!r} is not a directory" if one.exists() else f"directory {str(one)!r} does not exist"
             raise FileNotFoundError(f"{what}; expected the --out of a run")
+
+
+def _check_formats(formats: list[str], table: str | None, out: Path | None, width: float | None) -> None:
+    """Raise ValueError for formats that are unknown, or that do not fit the other options."""
+    from interp.checks import check_width
+    from interp.exports import check_formats
+
+    check_formats(formats)
+    if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
+        asked = f"--format {','.join(formats)} writes files: add --out"
+        raise ValueError(f"{asked}. To print one table, name it and csv, latex or json")
+    if out is not None and not formats:
+        raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
+    if width is not None:
+        if "latex" not in formats:
+            raise ValueError("--width is the width of a LaTeX table; add --format latex")
+        check_width(width)
 
 
 def results_of(directory: Path) -> dict[str, "Result"]:

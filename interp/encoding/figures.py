@@ -31,9 +31,11 @@ from interp.figures.style import (
     ramp,
 )
 
-__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons", "probability_fit"]
-__all__ += ["pruned_texts", "pruning", "steering", "way_of_steering"]
+__all__ = ["REMOVING", "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons"]
+__all__ += ["probability_fit", "pruned_texts", "pruning", "steering", "way_of_steering"]
 
+REMOVING = {"axis": "Removing output dimensions", "pca": "Removing principal axes of the output"}
+"""The titles of pruning curves."""
 _MOST_NEURONS = 1_500
 _MOST_TYPES = 3_000
 _ORDERS: dict[str, Style] = {
@@ -144,8 +146,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     """
     table = only(study.pruning, "basis", basis).set_index("fraction")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    title, subtitle = "Removing output dimensions", f"{axes}; dotted: 30 %, as in the paper"
-    out = panels(title, "fraction removed", subtitle=subtitle)
+    out = panels(REMOVING[basis], "fraction removed", subtitle=f"{axes}; dotted: 30 %, as in the paper")
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
             style = _order_style(str(order))

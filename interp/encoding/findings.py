@@ -40,7 +40,9 @@ def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
         low=low,
         high=high,
         control=before[0] if before else shuffled["cv_r2"],
-        compared_with="adjusted R² before training" if before else "R² with α shuffled over tokens",
+        compared_with="adjusted R² before training"
+        if before
+        else "R² before training is unknown; R² with α shuffled over tokens",
         rule=_LINEAR,
     )
 

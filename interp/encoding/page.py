@@ -141,7 +141,8 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> Figure:
 def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    out = figure("Removing output dimensions", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")
+    subtitle = f"{axes}, by |spearman|"
+    out = figure(plots.REMOVING[basis], "fraction removed", "top-1 agreement", subtitle=subtitle)
     ranked = {name: only(_ranked(study), "basis", basis) for name, study in studies.items()}
     lines = {name: table.set_index("fraction")["top1_agreement"].sort_index() for name, table in ranked.items()}
     draw_runs(out, lines, list(studies))

@@ -29,7 +29,7 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from interp.checks import check_choice
+from interp.checks import check_choice, check_width
 from interp.disk import replacing
 from interp.figures.figure import with_arrays
 from interp.figures.fitting import POINTS, fit, folded
@@ -41,7 +41,6 @@ __all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
 FORMATS = ("pdf", "svg", "png")
-_LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
 _DPI = 300
 _NO_FONT = r"Glyph (\d+) .*missing from font"
@@ -159,8 +158,7 @@ def _titles(figure: go.Figure) -> tuple[str, str]:
 def check_look(width: float | int, style: PaperStyle) -> None:
     """Raise ValueError for an impossible width or an unknown style."""
     check_choice("style", style, get_args(PaperStyle))
-    if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
-        raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
+    check_width(width)
 
 
 @matplotlib.rc_context(SETTINGS)

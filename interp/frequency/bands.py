@@ -149,4 +149,5 @@ def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
         rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
         "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
         form="{:+z.3f}",
+        towards=1,
     )

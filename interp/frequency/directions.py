@@ -235,6 +235,7 @@ def _finding(bias: str, found: pd.DataFrame) -> Finding:
         rule="yes where the interval lies above every random direction of either kind, no where it lies below the "
         "highest of each, partly where it lies above those of one kind",
         form="{:+z.3f}",
+        towards=1,
     )
 
 

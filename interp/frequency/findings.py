@@ -93,6 +93,8 @@ def _moved(row: Any, projected: Any) -> Finding:
         rho = printed(projected.spearman, "{:+.3f}")
         compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u: {rho}; the largest for "
         compared_with += f"{projected.n_controls} {_RANDOM[row.bias]}"
+    elif verdict == "yes":
+        compared_with = f"there is no control for {bias}"
     return Finding(
         question=f"Are predictions further from word frequency {how}?",
         verdict="partly" if verdict == "yes" and not _above(projected) else verdict,
@@ -105,6 +107,7 @@ def _moved(row: Any, projected: Any) -> Finding:
         compared_with=compared_with,
         rule=_MOVED,
         form="{:+z.3f}",
+        towards=1,
     )
 
 
@@ -123,6 +126,7 @@ def _follows(row: Any) -> Finding:
         compared_with=f"the largest for {row.n_controls} {_RANDOM[row.bias]}",
         rule=_FOLLOWS,
         form="{:+.3f}",
+        towards=1,
     )
 
 

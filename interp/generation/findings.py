@@ -35,4 +35,5 @@ def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
             compared_with="difference between human text and text as trained",
             rule=_RULE,
             form="{:+z.3f}",
+            towards=1,
         )

@@ -18,7 +18,7 @@ from interp.models.assembly import WronglyConverted, assembled
 from interp.models.identity import Origin, set_origin
 from interp.models.pretrained import Stored, on_hub, place, read_config, why_not_converted
 from interp.models.running import find_device
-from interp.models.sites import Model
+from interp.models.sites import Model, how_to_load
 from interp.models.spread import DeviceMap, check_device_map
 from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.paths import model_directory, printable
@@ -75,7 +75,8 @@ def load(
         (6, 192)
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; give a string")
+        how = how_to_load(name_or_path) or "give a string"
+        raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; {how}")
     if isinstance(dtype, str) and dtype != "auto":
         dtype = getattr(torch, dtype, dtype)
     if dtype not in (None, "auto") and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):

@@ -10,7 +10,7 @@ from interp.models.hooked import HookedDecoder, HookedEncoder
 from interp.models.views import Model, Site, View
 
 __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
-__all__ += ["is_encoder", "narrowing", "state_name", "trunk_output", "view"]
+__all__ += ["how_to_load", "is_encoder", "narrowing", "state_name", "trunk_output", "view"]
 
 Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """`[(hook name, hook function), …]`, the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
@@ -38,7 +38,15 @@ def view(model: Any) -> View:
         raise TypeError("a RemoteBridge runs its model elsewhere and has no weights; boot a TransformerBridge instead")
     found = f"{type(model).__module__}.{type(model).__name__}"
     expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
-    raise TypeError(f"expected {expected}, found {found}; load one with interp.load")
+    raise TypeError(f"expected {expected}, found {found}; {how_to_load(model) or 'load one with interp.load'}")
+
+
+def how_to_load(found: object) -> str:
+    """What to do with a model of transformers, which TransformerLens must wrap first; empty for anything else."""
+    if not hasattr(found, "save_pretrained"):
+        return ""
+    how = "save it with save_pretrained, and its tokenizer in the same directory, and call interp.load(directory)"
+    return f"{how}; or wrap it with TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer)"
 
 
 def _has_encoder(bridge: Any) -> bool:

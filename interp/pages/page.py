@@ -36,7 +36,7 @@ from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.paths import check_matplotlib
 from interp.results import Result
-from interp.words import count, sentence
+from interp.words import capitalized, count, sentence
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
 __all__ += ["style", "templates", "write_page"]
@@ -244,7 +244,7 @@ def templates() -> jinja2.Environment:
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
     out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
     out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
-    out.globals.update(anchor=_anchor, in_words=_in_words, half=_HALF)
+    out.globals.update(capitalized=capitalized, anchor=_anchor, in_words=_in_words, half=_HALF)
     return out
 
 

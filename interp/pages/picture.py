@@ -37,7 +37,7 @@ def write_picture(target: Path, title: str, part: Section) -> None:
     if part.findings:
         lead = part.findings[0]
         colour = _COLOURS.get(lead.verdict, GREY)
-        told += [(lead.question, 22, {"weight": "bold"}), (lead.verdict.capitalize(), 22, {"color": colour})]
+        told += [(lead.question, 22, {"weight": "bold"}), (lead.answer.capitalize(), 22, {"color": colour})]
         told.append((sentence(lead.grounds), 14, {}))
     else:
         told.append((part.notes[0], 18, {}))

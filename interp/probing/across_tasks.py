@@ -43,17 +43,12 @@ def transfer_matrix(
     table = table_of(study, "transfer").dropna(subset="l0_strength")
     wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values=measure)
     sparse = wide[study.provenance["l0_strength"]]
+    of_pairs = measure == "pair_accuracy"
     if difference:
-        return _matrix(
-            study,
-            sparse - wide[1.0],
-            "Transfer: sparse probes minus those with all gates open",
-            f"difference in {spaced(measure)}",
-            reach=0.5,
-        )
-    return _matrix(
-        study, sparse, "Does a sparse probe of one task read another?", spaced(measure), middle=0.5, reach=0.5
-    )
+        title = f"Transfer{'' if of_pairs else ' to sentences'}: sparse probes minus those with all gates open"
+        return _matrix(study, sparse - wide[1.0], title, f"difference in {spaced(measure)}", reach=0.5)
+    title = f"Does a sparse probe of one task read {'another' if of_pairs else 'sentences of another'}?"
+    return _matrix(study, sparse, title, spaced(measure), middle=0.5, reach=0.5)
 
 
 def neuron_overlap(study: ProbingStudy) -> Figure:

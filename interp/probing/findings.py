@@ -2,6 +2,7 @@
 dimensions."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,20 @@ def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
     for row in differences.itertuples():
         question = _QUESTIONS.get((str(row.probe), str(row.against)))
         if question and not (sparse and row.probe == "topk"):
-            tasks = count(int(row.n_tasks), "task")
+            tasks, verdict = count(int(row.n_tasks), "task"), _beyond(row)
+            few = ", fewer than half," if verdict == "partly" and row.above < row.n_tasks / 2 else ""
+            unsure = ", whose interval includes 0," if verdict == "partly" and row.low <= 0 else ""
             yield Finding(
                 question=question,
-                verdict=_beyond(row),
-                measure=f"they are better on {row.above:.0f} of {tasks} and worse on {row.below:.0f} (McNemar's test, "
-                "p ≤ .05); the mean difference in accuracy is",
+                verdict=verdict,
+                measure=f"they are better on {row.above:.0f} of {tasks}{few} and worse on {row.below:.0f} (McNemar's "
+                f"test, p ≤ .05); the mean difference in accuracy{unsure} is",
                 value=row.difference,
                 low=row.low,
                 high=row.high,
                 rule=_BEYOND,
                 form="{:+z.3f}",
+                towards=1,
             )
 
 
@@ -125,11 +129,11 @@ def needed(changes: pd.DataFrame) -> Iterator[Finding]:
     for mode, part in changes.groupby("mode", sort=False):
         by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
         to = "their means" if mode == "mean" else "zero"
-        question = "Does the model need the neurons that sparse probes found?"
+        question = f"Does the model need the neurons that sparse probes found (set to {to})?"
         yield _apart(by_task, "matched", to, question, "others of matched magnitude", _NEEDED)
         if "perplexity" in by_task:
-            question = "Does it need them more than random neurons that cost as much perplexity?"
-            yield _apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE)
+            question = f"Does it need them more than random neurons that cost as much perplexity (set to {to})?"
+            yield replace(_apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE), towards=-1)
 
 
 def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: str, rule: str) -> Finding:

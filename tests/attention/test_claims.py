@@ -39,7 +39,10 @@ def by_hand(change, removed, dim, outliers):
     order = [int(other) for other in np.argsort(apart, kind="stable") if other not in outliers][:39]
     matching = [other for other in order if apart[other] <= 1.5]
     p = (1 + sum(largest[other] >= largest[dim] for other in matching)) / 40
-    return largest[dim], len(matching), p if len(matching) == 39 else np.nan
+    most = max(matching, key=lambda other: largest[other], default=None)
+    at = np.unravel_index(np.abs(change[most, :, :2]).argmax(), (N_LAYERS, 2))
+    control = [most, at[0], CLASSES[at[1]]] if matching else []
+    return largest[dim], len(matching), p if len(matching) == 39 else np.nan, control
 
 
 def test_by_hand():
@@ -52,9 +55,10 @@ def test_by_hand():
     found = largest_effects(ablation(change, removed, outliers)).set_index("dim")
     assert sorted(found.index) == outliers
     for dim, row in found.iterrows():
-        effect, n_controls, p = by_hand(change, removed, dim, outliers)
+        effect, n_controls, p, control = by_hand(change, removed, dim, outliers)
         assert abs(row["change"]) == pytest.approx(effect)
         assert row["n_controls"] == n_controls
+        assert row[["control_dim", "control_layer", "control_key_class"]].dropna().tolist() == control
         assert row["p_value"] == pytest.approx(p, nan_ok=True)
         assert row["attention_after"] - row["attention_before"] == pytest.approx(row["change"])
         assert row["removed"] == pytest.approx(np.exp(np.log(removed[dim]).mean()))

@@ -46,7 +46,11 @@ def pipe(w: Workshop, name: str) -> Path:
 
 
 CASES: dict[str, Case] = {
-    "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
+    "text for a file": (
+        MISSING,
+        "or a hub dataset 'owner/name'; if it is a text itself, put it in a file or, in Python, give a list of strings",
+        lambda w: text("the quick fox"),
+    ),
     "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
     "a path that climbs": (MISSING, "'../no-such-text' does not exist", lambda w: text("../no-such-text")),
     "HTML for a dataset": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),

@@ -23,7 +23,7 @@ def test_numbers_are_compared_as_they_are_printed():
     values = pd.Series({"a": 0.0501, "b": 0.0499})
     assert extremes("It", values, "{:.0%}") == "It is 5% in all runs."
     assert extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
-    assert extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all runs."
+    assert extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is 0.0 in all runs."
     assert extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It ranges from 10% in a to 20% in b."
 
 

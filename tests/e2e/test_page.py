@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -315,6 +316,15 @@ def test_every_section_is_summarised_by_one_of_its_figures(results):
         assert re.search(r"\d", section.summary)
         assert section.summary.endswith(".")
         assert section.summary.count("? ") == 1, "a question and its answer"
+
+
+def test_as_many_more_figures_are_named_as_there_are(page, results):
+    for result in results.values():
+        titles = [figure.layout.title.text for figure in pages.page.section(result).figures.values()]
+        assert len(set(titles)) == len(titles)
+    named = re.findall(r"<summary>(\d+) more figures?: (.*)</summary>", page.read_text(encoding="utf-8"))
+    assert len(named) == 5
+    assert [unescape(titles).count("; ") + 1 for _, titles in named] == [int(number) for number, _ in named]
 
 
 def test_every_figure_is_drawn_and_nothing_is_fetched(opened, page, results):

@@ -33,6 +33,33 @@ def test_a_finding_is_a_sentence():
     assert str(finding(value=NONE)) == "Is it so? Yes: it is undefined."
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high", "told"),
+    [(-0.00123, -0.002, -0.00001234, "−0.001230 [−0.002000, −0.000012]"),
+     (-0.00123, -0.002, 0.00001234, "−0.001230 [−0.002000, +0.000012]"),
+     (0.5, -1e-8, 1.0, "+0.500 [0.000, +1.000]"), (1e-17, -1e-17, 2e-17, "0.000 [0.000, 0.000]"),
+     (0.0, 0.0, 0.0, "0.000 [0.000, 0.000]"), (0.00009999, NONE, NONE, "+0.000100 (no interval)"),
+     (0.1, 0.0005001, 0.2, "+0.100 [+0.001, +0.200]"), (0.1, -0.0004, 0.2, "+0.10000 [−0.00040, +0.20000]")],
+)  # fmt: skip
+def test_what_is_not_zero_is_not_printed_as_zero(value, low, high, told):
+    for form in ("{:+.3f}", "{:+z.3f}"):
+        assert finding(value=value, low=low, high=high, form=form).number == told
+    assert str(finding(control=-0.00012, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: −0.00012.")
+    assert finding(value=0.2, low=0, high=1, form="{:.0f}").number == "0.20 [0.00, 1.00]"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "towards", "low", "high", "told"),
+    [("no", 1, -0.3, -0.1, "No, the opposite"), ("no", -1, 0.1, 0.3, "No, the opposite"), ("no", 1, 0.1, 0.3, "No"),
+     ("no", 1, -0.3, 0.0, "No"), ("no", 0, -0.3, -0.1, "No"), ("no", 1, NONE, NONE, "No"),
+     ("cannot tell", 1, -0.3, -0.1, "Cannot tell")],
+)  # fmt: skip
+def test_the_opposite_is_called_so(verdict, towards, low, high, told):
+    found = finding(verdict=verdict, towards=towards, low=low, high=high)
+    assert str(found).startswith(f"Is it so? {told}: it is")
+    assert findings_table([found])["verdict"].tolist() == [verdict]
+
+
 def test_a_finding_without_an_interval_says_why():
     without = finding(low=NONE, high=NONE)
     assert over_texts([without], {}) == (without,), "the reason is unknown"
@@ -78,6 +105,7 @@ def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman
     moved, _ = of_bias(delta, low, high, spearman=spearman)
     assert moved.question == "Are predictions further from word frequency without b_LN?"
     assert (moved.verdict, moved.value) == (verdict, delta)
+    assert ("? No, the opposite: without b_LN" in str(moved)) == (verdict == "no")
     assert f"with log u: {spearman:+.3f}; the largest for 39 random directions: +0.300" in str(moved)
 
 
@@ -95,21 +123,28 @@ def test_other_scales_and_biases_are_named():
     assert [one.question[:4] for one in of_bias(0.0, 0.0, 0.0, scale=1.0)] == ["Does"]
     (dense,) = of_bias(0.2, 0.1, 0.3, bias="fc")
     assert (dense.verdict, dense.question[-6:]) == ("partly", " b_FC?")  # it has no control
-    assert str(dense).endswith("[+0.100, +0.300].")
+    assert str(dense).endswith("[+0.100, +0.300]; there is no control for b_FC.")
     assert of_bias(0.1, 0.0, 0.2, spearman=NONE, control=NONE)[1:] == ()
 
 
 @pytest.mark.parametrize(
     ("p", "low", "high", "verdict"),
-    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (0.05, 0.01, 0.03, "no"),
+    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (np.nextafter(0.05, 1), 0.01, 0.03, "yes"),
+     (0.075, 0.01, 0.03, "cannot tell"), (np.nextafter(0.2, 1), 0.01, 0.03, "cannot tell"), (0.225, 0.01, 0.03, "no"),
+     (0.05, -0.01, 0.03, "cannot tell"),
      (NONE, 0.01, 0.03, "cannot tell"), (0.025, -0.01, 0.03, "cannot tell"), (0.025, NONE, NONE, "cannot tell")],
 )  # fmt: skip
 def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
-    (found,) = steered(pd.DataFrame([row | {"p_value": p, "control_change": 0.01}]), {"cls": "[CLS]"})
+    row |= {"p_value": p, "control_change": 0.01, "control_dim": 32, "control_layer": 5, "control_key_class": "odd"}
+    (found,) = steered(pd.DataFrame([row]), {"cls": "[CLS]"})
     assert found.verdict == verdict
     assert "in block 3 for [CLS], is +0.0200" in str(found)
-    assert ("nothing" in str(found) or "fewer than 39" in str(found)) == math.isnan(p)
+    against = "no control: fewer than 39 dimensions are within a factor of 1.5 of its size"
+    if not math.isnan(p):
+        against = f"p = {p:.3f}; the largest change for 39 dimensions of similar size "
+        against += "(dimension 32 in block 5, for the class odd): 0.0100"
+    assert str(found).endswith(f"; {against}.")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +158,7 @@ def test_token_probability_is_linear(low, high, before, verdict):
     found = linear(fits, pd.DataFrame({"step": [0] * len(before), "adj_r2": before}))
     assert found.verdict == verdict
     assert found.control == (before[0] if before else -0.1)
+    assert ("; R² before training is unknown; R² with α shuffled over tokens: −0.100." in str(found)) == (not before)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +204,9 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
     table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
     (found,) = beyond(table)
     assert found.verdict == verdict
-    assert f"better on {above} of 20 tasks and worse on {below} (McNemar" in str(found)
+    few = ", fewer than half," * (verdict == "partly")
+    assert f"better on {above} of 20 tasks{few} and worse on {below} (McNemar" in str(found)
+    assert ("in accuracy, whose interval includes 0, is" in str(found)) == (verdict == "partly" and low < 0)
     assert not [*beyond(table.assign(against="anything"))]
     both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
     assert [one.question for one in beyond(both)] == [
@@ -218,9 +256,13 @@ def test_the_model_needs_what_probes_found(found, matched, n, verdict):
     noise = np.resize([0.01, -0.01], (2, n))
     rows = [("zero", f"{task}", "found", found + noise[0, task]) for task in range(n)]
     rows += [("zero", f"{task}", "matched", matched + noise[1, task]) for task in range(n)]
-    (one,) = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]))
+    table = pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"])
+    (one,) = needed(table)
     assert one.verdict == verdict
     assert "set to zero" in one.measure
+    both = needed(pd.concat([table, table.assign(mode="mean")]))
+    asked = "Does the model need the neurons that sparse probes found (set to {})?"
+    assert [one.question for one in both] == [asked.format("zero"), asked.format("their means")]
 
 
 @pytest.mark.parametrize(
@@ -232,6 +274,7 @@ def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict
     rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
     _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
     assert one.verdict == verdict
+    assert one.answer == {"no": "no, the opposite"}.get(verdict, verdict)
     assert one.measure.startswith("its accuracy on 6 tasks with them set to their means, minus that with these random")
     assert one.control == pytest.approx(alike)
 

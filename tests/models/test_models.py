@@ -202,10 +202,11 @@ def test_no_remote_code_is_run(hf_directory, tmp_path):
 
 
 def test_a_model_of_another_library_is_refused():
-    with pytest.raises(
-        TypeError, match="expected a HookedTransformer, HookedEncoder or TransformerBridge, found torch.nn"
-    ):
+    expected = "expected a HookedTransformer, HookedEncoder or TransformerBridge, found"
+    with pytest.raises(TypeError, match=rf"{expected} torch\.nn.*; load one with interp\.load"):
         check_model(torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=rf"{expected} transformers.*; save it .* TransformerBridge\.boot_trans"):
+        check_model(HF_MODELS["gpt2"]())
 
 
 def test_a_directory_without_tokenizer(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers
 from workshop import BAD, DEEP, MISSING, TYPE, Case, Workshop, check_refused
 
 import interp
@@ -23,6 +24,11 @@ CASES: dict[str, Case] = {
     "an overlong name": (MISSING, "is no local directory", lambda w: load("x" * 5_000)),
     "a broken link": (MISSING, "does not exist; expected", lambda w: load(w.broken_link())),
     "a number for a name": (TYPE, "a model is a name or a path, found int", lambda w: load(5)),
+    "a model of transformers": (
+        TYPE,
+        "found GPT2LMHeadModel; save it with save_pretrained, and its tokenizer in the same directory, and call interp",
+        lambda w: load(transformers.AutoModelForCausalLM.from_pretrained(w.directory("gpt2"))),
+    ),
     "a file": (MISSING, "is a file, not a directory", lambda w: load(w.directory("gpt2") / "config.json")),
     "an empty directory": (MISSING, "has no config.json", lambda w: load(w.root)),
     "a config that is a list": (BAD, "names no model_type", lambda w: load(w.with_file("config.json", "[]"))),

@@ -58,4 +58,5 @@ def _finding(question: str, measure: str, value: float, low: float, high: float,
         control=control,
         compared_with="97.5th percentile under random rotations",
         rule="yes where the interval lies above the control, no where it lies below",
+        towards=1,
     )

@@ -84,7 +84,7 @@ def _beyond_controls(consistency: pd.DataFrame) -> Iterator[Finding]:
             verdict=side(low, high), measure="the share of residual dimensions found again, minus that "
             "of controls, whose two sentences are both grammatical, is", value=value, low=low, high=high,
             no_interval=_why_none(wide), control=float(wide[kind].mean()), compared_with="share of the controls",
-            rule="yes where the interval lies above 0, no where it lies below", form="{:+z.3f}",
+            rule="yes where the interval lies above 0, no where it lies below", form="{:+z.3f}", towards=1,
         )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def _phenomena(phenomena: pd.DataFrame) -> Iterator[Finding]:
                 question=f"Do tasks of one {words} share more units than tasks of different {words}s?", verdict=verdict,
                 measure="the share of top residual dimensions that two tasks have in common, minus that for "
                 f"different {words}s, is", value=value, low=low, high=high, control=between,
-                compared_with="share for the latter", form="{:+z.3f}",
+                compared_with="share for the latter", form="{:+z.3f}", towards=1,
                 rule="yes where the interval lies above 0 and p of permuted groups is .05 or less, no where it lies "
                 "below",
             )  # fmt: skip
@@ -143,7 +143,7 @@ def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question=asked.format(f"controls of {SWAPPED[kind]}"), verdict=side(low, high), measure=measure,
             value=value, low=low, high=high, control=control, compared_with="share for the latter", rule=rule,
-            form="{:+z.3f}",
+            form="{:+z.3f}", towards=1,
         )  # fmt: skip
 
 
@@ -183,6 +183,6 @@ def _alike(similarity: pd.DataFrame) -> Iterator[Finding]:
         question="Do the differences of different tasks point the same way?", verdict=side(low, high, than=control),
         measure=f"the mean cosine between the mean differences (good minus bad) of two tasks at state {at} is",
         value=value, low=low, high=high, control=control,
-        compared_with="95th percentile with labels flipped within pairs", form="{:+z.3f}",
+        compared_with="95th percentile with labels flipped within pairs", form="{:+z.3f}", towards=1,
         rule="yes where the interval lies above the control, no where it lies below",
     )  # fmt: skip
