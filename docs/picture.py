@@ -1,4 +1,4 @@
-"""The README's picture: one figure a question, from the results of a run.
+"""The README's picture: one figure per question, from the results of a run.
 
     interp report --model tiny-bert --out runs/tiny-bert
     python docs/picture.py runs/tiny-bert

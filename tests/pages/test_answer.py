@@ -17,7 +17,11 @@ def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:
         "towards": 1,
     }
     found = [Finding(measure=measure, **known) for measure in ("b_LN is", "b_last is", "α is", "its mean is")]
-    page = str(templates().get_template("answer.html").module.answer("", SimpleNamespace(findings=found, contexts={})))
+    page = str(
+        templates()
+        .get_template("answer.html")
+        .module.answer("", SimpleNamespace(findings=found, contexts={}, caveats=()))
+    )
     for told in ("b_LN is", "b_last is", "α is", "Its mean is", 'class="verdict no">No, the opposite<'):
         assert told in page
     assert "B_" not in page
