@@ -772,7 +772,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
     means = found.judgement_means.set_index("score")["accuracy"]
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
-    [said] = [line for line in interp.pages.page.section(found).notes if line.startswith("The model itself")]
+    [said] = [line for line in interp.pages.page.section(found).notes if "the model itself prefers" in line]
     assert f"per token {means['per_token']:.3f}" in said
     with pytest.raises(ValueError, match="no token that begins with a space"):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
