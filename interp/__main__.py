@@ -1,17 +1,44 @@
 """`python -m interp`, the same as the console script `interp`."""
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from interp.declare import find
 
 
-def run() -> int:
-    """The command line, and one line for Ctrl-C while it is being imported; the exit code."""
+def run(place: str = "interp.cli:main") -> int:
+    """Import and run a command line, given as `"module:function"`, and return its exit code. Ctrl-C gives one line."""
     try:
-        from interp.cli import main
-
-        return main()
+        with _stopping_at_once():
+            main = find(place)
+        code: int = main()
+        return code
     except KeyboardInterrupt:
         print("interp: error: stopped", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _stopping_at_once() -> Iterator[None]:
+    """A context in which Ctrl-C ends the process. As an exception, it could arrive in a callback of the import system,
+    where Python prints it and goes on."""
+
+    def stop(*_: object) -> None:
+        os.write(2, b"interp: error: stopped\n")
+        os._exit(130)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # a shell makes background processes ignore it
+        yield
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,7 @@
 
 import sys
 
-
-def run() -> int:
-    """Run the command, with a one-line message if Ctrl-C is pressed during imports; returns the exit code."""
-    try:
-        from training.command import main
-
-        return main()
-    except KeyboardInterrupt:
-        print("interp: error: stopped", file=sys.stderr)
-        return 130
-
+from interp.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run("training.command:main"))
