@@ -176,8 +176,8 @@ def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, f
     for where, some in groupby(results, key=lambda one: one.where):
         of_run = [*some]
         caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
-        if findings := [finding for one in of_run for finding in one.findings]:
-            typer.echo("\n".join([_titled(f"findings: {where}"), *map(str, findings), *caveats]))
+        if said := [*(str(finding) for one in of_run for finding in one.findings), *caveats]:
+            typer.echo("\n".join([_titled(f"findings: {where}"), *said]))
     for path in written:
         typer.echo(f"written to {path}")
 

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
@@ -170,11 +170,12 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
 
 
 def _repeat(options: Path, root: Path) -> str:
-    """The command that repeats a run whose options are in this file, which is named from where the page lies."""
-    if not options.is_file():
-        return ""
-    command = yaml.safe_load(options.read_text(encoding="utf-8"))["command"]
-    return f"interp {command} --config {options.relative_to(root)} --out DIR"
+    """The command that repeats a run whose options are in this file, which is named from where the page lies; empty if
+    the file is missing or names no command."""
+    with suppress(OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        command = yaml.safe_load(options.read_text(encoding="utf-8"))["command"]
+        return f"interp {command} --config {options.relative_to(root)} --out DIR"
+    return ""
 
 
 def _address(url: str) -> str:

@@ -1,9 +1,10 @@
 """Findings as a page and a notebook show them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 from interp.findings import Finding
-from interp.pages.page import templates
+from interp.pages.page import _repeat, templates
 
 
 def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:
@@ -25,3 +26,14 @@ def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:
     for told in ("b_LN is", "b_last is", "α is", "Its mean is", 'class="verdict no">No, the opposite<'):
         assert told in page
     assert "B_" not in page
+
+
+def test_a_page_names_the_command_that_repeats_a_run_if_its_options_can_be_read(tmp_path: Path) -> None:
+    options = tmp_path / "run" / "frequency" / "options.yaml"
+    options.parent.mkdir(parents=True)
+    assert _repeat(options, tmp_path) == ""
+    for damaged in ("", "[]", "corpus: bundled", "a: [", "\0"):
+        options.write_text(damaged, encoding="utf-8")
+        assert _repeat(options, tmp_path) == ""
+    options.write_text("command: report\ncorpus: bundled\n", encoding="utf-8")
+    assert _repeat(options, tmp_path) == "interp report --config run/frequency/options.yaml --out DIR"
