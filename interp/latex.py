@@ -45,7 +45,7 @@ def latex(
         columns: the columns to show, in this order; the interval of a value comes with it.
         usual: the columns to take if none are named; by default all of them. Of these, the first that fit are
             used, and a comment in the last line names the rest.
-        width: the width of the page, or of a column of it, in inches: 3.3 for one column of two.
+        width: the width of the page, or of a column of it, in inches, such as 3.3 for one of two columns.
 
     Raises ValueError for columns that the table does not have, and for a width outside 2.5 … 20.
 
@@ -93,7 +93,7 @@ def _fitting(shown: Sequence[Displayed], room: float) -> list[Displayed]:
 
 
 def _length(text: str) -> float:
-    """In characters, of which a minus sign takes more room than most."""
+    """The length of a text in characters of average width; a minus sign is wider than that."""
     return len(text) + 0.6 * text.count("−")
 
 

@@ -34,7 +34,7 @@ def show(
     width: Annotated[
         float | None,
         typer.Option(
-            help="With latex: inches that the table may be wide, 3.3 for one column of two; 6.5 by default.",
+            help="With latex: width of the table in inches, such as 3.3 for one of two columns; 6.5 by default.",
             metavar="INCHES",
         ),
     ] = None,

@@ -47,9 +47,8 @@ _NO_FONT = r"Glyph (\d+) .*missing from font"
 
 
 def _settings() -> dict[str, Any]:
-    for new in set(findSystemFonts()) - {
-        font.fname for font in fontManager.ttflist
-    }:  # fonts installed since matplotlib last looked
+    # fonts that were installed since matplotlib last looked
+    for new in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:
         with suppress(RuntimeError):  # the file is not a font
             fontManager.addfont(new)
     installed = {font.name for font in fontManager.ttflist}

@@ -62,8 +62,8 @@ def misfit(kl: pd.DataFrame, types: pd.DataFrame) -> list[str]:
         return []
     return [
         f"the model's perplexity on this text is {as_trained.iloc[0]:,.1f}, no better than that of word frequencies "
-        f"alone, {of_frequencies:,.1f}, so the findings may not hold for text that it can predict. Perhaps it was "
-        "trained on text in another language, or written in another way (upper case, spaces, punctuation)"
+        f"alone, {of_frequencies:,.1f}, so the findings may not hold for text that the model can predict. Perhaps it "
+        "was trained on text in another language, or written in another way (upper case, spaces, punctuation)"
     ]
 
 

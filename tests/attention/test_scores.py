@@ -223,7 +223,7 @@ def test_scaled_and_not_centred(weights, load_toy, short):
 @pytest.mark.parametrize("options", [{}, {"layers": [1], "scaled": True, "centred": False}])
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])  # with a bias of the norm, and without
 def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, monkeypatch):
-    """Every column is a sum divided by its weight, and a row a combination of labels; a large model's are float32."""
+    """Each column is a sum divided by its weight, with one row per combination of labels; large tables are float32."""
     model = load_toy(kind)
     observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), **options)
     interp.observe(model, corpora.batches(model, short), observer, progress=False)
