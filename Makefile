@@ -38,15 +38,19 @@ types-for-pyright:
 # Bridges, and notebooks and whole commands on them, with a TransformerLens that has no hooked models. Other packages are
 # taken from the main venv. How pages look and how runs are stopped and divided does not depend on TransformerLens.
 TL4 := $(VENV)-tl4
+TL4_STAMP := $(TL4)/.installed
 PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
-test-tl4: $(STAMP)
+test-tl4: $(TL4_STAMP)
+	INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
+		tests/bridge tests/cli/test_cli.py $(patsubst %,tests/e2e/test_%.py,bundled findings oracles survey) \
+		--jaxtyping-packages=
+
+$(TL4_STAMP): $(STAMP)
 	test -x $(TL4)/bin/python || $(PYTHON) -m venv $(TL4)
 	$(BIN)/python -c '$(PACKAGES)' > "$$($(TL4)/bin/python -c '$(PACKAGES)')/shared.pth"
 	sed 's/^transformer-lens==.*/transformer-lens==4.3.0/' constraints.txt > $(TL4)/constraints.txt
 	$(TL4)/bin/$(INSTALL) -e '.[dev]' -c $(TL4)/constraints.txt
-	INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
-		tests/bridge tests/cli/test_cli.py $(patsubst %,tests/e2e/test_%.py,bundled findings oracles survey) \
-		--jaxtyping-packages=
+	touch $(TL4_STAMP)
 
 # Lint, types and all tests with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)
@@ -62,9 +66,9 @@ demo: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
 
-bench: $(STAMP)
+bench: $(STAMP) $(TL4_STAMP)
 	$(BIN)/$(INSTALL) -e '.[bench]' -c constraints.txt
-	$(BIN)/python benchmarks
+	$(BIN)/python benchmarks --tl4 $(TL4)/bin/python
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "interp needs Python 3.11 or newer; make PYTHON=python3.11")'

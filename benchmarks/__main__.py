@@ -1,7 +1,9 @@
 """Run all benchmarks and print two Markdown tables: the measurements, and how time grows.
 
-`python benchmarks [--quick] [--only NAME…]`. The tables are also written to benchmarks/RESULTS.md, with the machine and
-the versions, unless `--quick` or `--only` is given. Each file runs in its own process, one after the other.
+`python benchmarks [--quick] [--only NAME…] [--tl4 PYTHON]`. The tables are also written to benchmarks/RESULTS.md, with
+the machine and the versions, unless `--quick` or `--only` is given. Each file runs in its own process, one after the
+other. `--tl4` is the Python of an environment with TransformerLens 4.3; without it, `topk`, which needs it, is left
+out.
 """
 
 import argparse
@@ -23,10 +25,11 @@ from interp.results import versions
 HERE = Path(__file__).parent
 NAMES = (
     "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
-    "generation", "report", "arrays", "size", "scaling", "growth", "dryrun",
+    "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk",
 )  # fmt: skip
+NEED_TL4 = ("topk",)
 PACKAGES = (
-    "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",
+    "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "skglm", "minicons", "nnsight", "numpy", "pandas",
 )  # fmt: skip
 PAGE = """\
 # Results
@@ -61,10 +64,10 @@ def machine() -> str:
     )
 
 
-def measured(name: str, quick: bool) -> list[Row]:
+def measured(name: str, quick: bool, python: str) -> list[Row]:
     """The rows that a benchmark file prints."""
     began = time.monotonic()
-    command = [sys.executable, "-W", "ignore", str(HERE / f"{name}.py"), "--json", *(["--quick"] if quick else [])]
+    command = [python, "-W", "ignore", str(HERE / f"{name}.py"), "--json", *(["--quick"] if quick else [])]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
@@ -81,12 +84,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="use small inputs and few rounds, to check that all runs")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="run only these, and write no file")
+    parser.add_argument("--tl4", metavar="PYTHON", help="a Python that has TransformerLens 4.3, for: topk")
     chosen = parser.parse_args()
+    pythons = dict.fromkeys(NAMES, sys.executable) | dict.fromkeys(NEED_TL4, chosen.tl4)
     about = machine()
     found: list[Row] = []
     try:
         for name in chosen.only or NAMES:
-            found += measured(name, chosen.quick)
+            if python := pythons[name]:
+                found += measured(name, chosen.quick, python)
+            else:
+                print(f"{name} needs TransformerLens 4.3 (--tl4 PYTHON) and was left out", file=sys.stderr)
     except subprocess.CalledProcessError as error:
         print(tables(found))
         sys.exit(f"{error.cmd[3]} failed; earlier measurements are shown above, and nothing was written")

@@ -1,40 +1,30 @@
-"""L0 probes fitted side by side, against the same fits one at a time and against scikit-learn's L1 regression.
+"""L0 probes fitted side by side, against the same fits one at a time and against L1 regression by other libraries.
 
 `python benchmarks/probing.py [--quick]`. There are 8 tasks, with 1,600 training samples in 512 correlated dimensions,
 20 of which carry each task, and 6 λ × 5 seeds. The probes fitted one at a time use plain autograd with the same random
-draws; all λ of one task and one seed are timed, and the time is multiplied by 40. scikit-learn fits L1 without an
-intercept, with `max_iter=5000`, at six values of C for one task, and its time is multiplied by 40 too. The accuracies
-compared are those of the best λ and the best C on 2,000 other samples.
+draws; all λ of one task and one seed are timed, and the time is multiplied by 40. scikit-learn and skglm fit L1
+without an intercept, at six values of C for one task, and their time is multiplied by 40 too. The accuracies compared
+are those of the best λ and the best C on 2,000 other samples.
 """
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
-import numpy as np
 import torch
+from skglm import SparseLogisticRegression
+from sklearn.base import ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from tasks import TASKS, D, N, samples
 from timing import Row, agrees, alternate, command, row
 
 from interp.probing.fitting import BETA, GAMMA, LEARNING_RATE, STEPS, ZETA, Sparse, fit_sparse
 from interp.probing.sweeps import L0_STRENGTHS
 
 WHAT = "240 L0 probes side by side"
-TASKS, N, D, INFORMATIVE = 8, 1_600, 512, 20
 SEEDS = tuple(range(5))
 CS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 COLUMNS = [(l0_strength, seed) for l0_strength in L0_STRENGTHS for seed in SEEDS]
-
-
-def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """States `[tasks, n, d]` of mean 0 and SD 1 with a falling spectrum, and labels `[tasks, n]`."""
-    fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
-    mixing = fixed.normal(size=(D, D)) / np.sqrt(np.arange(1, D + 1))[:, None]
-    X = rng.normal(size=(TASKS, n, D)) @ mixing
-    X /= np.sqrt((mixing**2).sum(0))
-    y = np.stack([rng.permutation(n) < n // 2 for _ in range(TASKS)])
-    for task in range(TASKS):
-        X[task][np.ix_(y[task], fixed.permutation(D)[:INFORMATIVE])] += 0.5
-    return torch.from_numpy(X).float(), torch.from_numpy(y).float()
 
 
 def one_fit(X: torch.Tensor, y: torch.Tensor, l0_strength: float, seed: int, steps: int) -> torch.Tensor:
@@ -61,7 +51,7 @@ def rows(quick: bool) -> Iterator[Row]:
     (X, y), (X_test, y_test) = samples(N, 1), samples(2_000, 2)
     found: dict[str, Sparse] = {}
     alone: dict[str, list[torch.Tensor]] = {}
-    linear: dict[str, list[LogisticRegression]] = {}
+    linear: dict[str, list[ClassifierMixin]] = {}
 
     def batched() -> None:
         many = y[..., None].expand(-1, -1, len(COLUMNS))
@@ -71,15 +61,20 @@ def rows(quick: bool) -> Iterator[Row]:
     def one_at_a_time() -> None:
         alone["open"] = [one_fit(X[0], y[0], l0_strength, 0, steps) for l0_strength in L0_STRENGTHS]
 
-    def scikit_learn(solver: str) -> None:
-        options = {"l1_ratio": 1.0, "solver": solver, "fit_intercept": False, "max_iter": 5_000, "random_state": 0}
-        linear[solver] = [
-            LogisticRegression(C=C, **options).fit(X[0].numpy(), y[0].numpy()) for C in (CS[:2] if quick else CS)
-        ]
+    def scikit_learn(solver: str, C: float) -> LogisticRegression:
+        return LogisticRegression(
+            C=C, l1_ratio=1.0, solver=solver, fit_intercept=False, max_iter=5_000, random_state=0
+        )  # fmt: skip
 
-    solvers = ("liblinear",) if quick else ("saga", "liblinear")
-    contestants = {"interp": batched, "alone": one_at_a_time}
-    contestants |= {solver: lambda solver=solver: scikit_learn(solver) for solver in solvers}
+    makers = {f"scikit-learn, L1 by {solver}": partial(scikit_learn, solver) for solver in ("saga", "liblinear")}
+    makers["skglm, L1"] = lambda C: SparseLogisticRegression(1 / (C * N), fit_intercept=False)
+    if quick:
+        del makers["scikit-learn, L1 by saga"]
+
+    def by_l1(name: str) -> None:
+        linear[name] = [makers[name](C).fit(X[0].numpy(), y[0].numpy()) for C in (CS[:2] if quick else CS)]
+
+    contestants = {"interp": batched, "alone": one_at_a_time} | {name: partial(by_l1, name) for name in makers}
     seconds = alternate(contestants, repeats=repeats)
 
     on = f"{TASKS} tasks × 6 λ × {len(SEEDS)} seeds, N = {N:,}, d = {D}"
@@ -91,14 +86,10 @@ def rows(quick: bool) -> Iterator[Row]:
         note=agrees("share of gates that differ", differ, 0.01),
     )  # fmt: skip
     right = ((X_test[0] @ found["sparse"].coefficients[0].T > 0) == y_test[0, :, None].bool()).double().mean(0)
-    for solver in solvers:
-        best = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in linear[solver])
+    for name in makers:
+        best = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in linear[name])
         compared = f"best test accuracy {best:.3f}, interp's {float(right[place].max()):.3f}"
-        yield row(
-            WHAT, on, seconds["interp"],
-            other=(f"scikit-learn, L1 by {solver}", seconds[solver].times(times)),
-            note=compared,
-        )  # fmt: skip
+        yield row(WHAT, on, seconds["interp"], other=(name, seconds[name].times(times)), note=compared)
 
 
 if __name__ == "__main__":

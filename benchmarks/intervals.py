@@ -1,6 +1,6 @@
 """How often 95 % intervals contain the true value, by the number of texts or minimal pairs that were read.
 
-`python benchmarks/coverage.py [--corpora 300] [--texts 19 20 40 160]`. A small decoder with random weights reads texts
+`python benchmarks/intervals.py [--corpora 300] [--texts 19 20 40 160]`. A small decoder with random weights reads texts
 of 1 to 6 rows. Each text draws its words from its own distribution, so that the tokens of a text are alike. The true
 values are those over a million positions.
 
