@@ -194,13 +194,14 @@ def welch(
     A dimension that is constant within each class has t = ±∞ and p = 0 if the two constants differ, and otherwise t = 0
     and p = 1.
     """
-    good, bad = good.astype(np.float64), bad.astype(np.float64)
+    good, bad = (values.astype(np.float64, copy=False) for values in (good, bad))
     varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
     difference = good[0] - bad[0]
     t = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
     p = np.where(difference == 0, 1.0, 0.0)
     if varies.any():
-        result = stats.ttest_ind(good[:, varies], bad[:, varies], equal_var=pooled)
+        chosen = slice(None) if varies.all() else varies  # a slice makes no copy
+        result = stats.ttest_ind(good[:, chosen], bad[:, chosen], equal_var=pooled)
         t[varies], p[varies] = result.statistic, result.pvalue
     return t, p
 
@@ -218,7 +219,7 @@ def scores(
     | `f` | the ANOVA F, which for two classes is the square of Student's t |
     | `mutual_information` | scikit-learn's nearest-neighbour estimate |
     """
-    good, bad = good.astype(np.float64), bad.astype(np.float64)
+    good, bad = (values.astype(np.float64, copy=False) for values in (good, bad))
     if selector == "difference":
         return np.abs(good.mean(0) - bad.mean(0))
     if selector == "mutual_information":

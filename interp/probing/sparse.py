@@ -4,11 +4,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from interp.checks import check_choice
 from interp.probing.fitting import fit_dense, fit_sparse, scores, top
@@ -83,9 +84,9 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
             rms = float(np.sqrt(np.mean(X**2, dtype=np.float64)))
             spread = np.full(d, rms if self.unit == "rms" and rms > 0 else 1.0)
         self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
-        Z = torch.from_numpy(((X - self.mean_) / self.scale_).astype(X.dtype))[None]
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
         if self.method == "l0":
+            Z = self._standardised(X)
             found = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
             self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (found.gate, found.coefficients))
         elif self.method in ("topk", "dense"):
@@ -93,11 +94,17 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
             if self.method == "topk":
                 chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
             self.gate_, self.coef_ = chosen.astype(np.float64), np.zeros(d)
-            self.coef_[chosen] = fit_dense(Z[..., torch.from_numpy(chosen)], target)[0, 0].numpy()
+            self.coef_[chosen] = fit_dense(self._standardised(X, chosen), target)[0, 0].numpy()
         else:
             raise ValueError(f"unknown method {self.method!r}; expected 'l0', 'topk' or 'dense'")
         self.n_open_ = int((self.gate_ > 0).sum())
         return self
+
+    def _standardised(
+        self, X: Float[np.ndarray, "n d"], chosen: Bool[np.ndarray, " d"] | slice = slice(None)
+    ) -> Float[Tensor, "1 n chosen"]:
+        Z = (X[:, chosen] - self.mean_[chosen]) / self.scale_[chosen]
+        return torch.from_numpy(Z.astype(X.dtype))[None]
 
     def decision_function(self, X: Any) -> Float[np.ndarray, " n"]:
         """`(w ⊙ m) · x` for each sample. A value above 0 means the second class."""
