@@ -1,8 +1,8 @@
 """What a run survives: every long command is killed, stopped or given a full disk, restarted, and checked.
 
-`python benchmarks/survival.py [--quick] [--times N] [--only COMMAND…]` prints a Markdown table. It needs Linux and
-OMP_NUM_THREADS=1, because more threads sum in another order. For root, the disk is a tmpfs that is too small; for other
-users, a limit on the size of files takes its place.
+`python benchmarks/survival.py [--quick] [--times N] [--only COMMAND…] [--backend bridge]` prints a Markdown table. It
+needs Linux and OMP_NUM_THREADS=1, because more threads sum in another order. For root, the disk is a tmpfs that is too
+small; for other users, a limit on the size of files takes its place.
 
 Every run is its own process, forked from this one after the imports and before any work, so that it is interrupted in
 its work and not in imports. The moments of the kills are spread over the time of an undisturbed run. A run is killed at
@@ -74,7 +74,7 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def commands(folder: Path, share: float) -> dict[str, list[str]]:
+def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
     """Command lines without --out that take 10 to 40 seconds with one thread; `share` scales how much they read.
 
     `train` stands for `tools/train.py`.
@@ -86,7 +86,7 @@ def commands(folder: Path, share: float) -> dict[str, list[str]]:
     table = interp.corpora.pairs.load("bundled", limit=40)
     table[table["UID"].isin(table["UID"].unique()[:4])].to_json(pairs, orient="records", lines=True)
     n = lambda whole: str(max(20, round(whole * share)))  # noqa: E731
-    model = ["--model", "tiny-gpt2"]
+    model = ["--model", "tiny-gpt2", "--backend", backend]
     read = [*model, "--corpus", str(corpus), "--limit"]
     return {
         "frequency": ["frequency", *read, n(1600), "--scales", "0:1:0.1"],
@@ -285,8 +285,8 @@ def measured(name: str, arguments: list[str], folder: Path, times: int, seed: in
     rng.shuffle(moments)
     killed(found, arguments, folder / name, whole, moments)
     fewer = max(1, times // 10)
-    stops = [found.seconds * (i + rng.random()) / (times // 4 or 1) for i in range(times // 4 or 1)]
-    stopped(found, arguments, folder / name, whole, stops)
+    half = max(1, times // 2)
+    stopped(found, arguments, folder / name, whole, [found.seconds * (i + rng.random()) / half for i in range(half)])
     full(found, arguments, folder / "disk", whole, [(i + rng.random()) / fewer for i in range(fewer)])
     return found
 
@@ -301,13 +301,15 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="use small inputs and three kills")
     parser.add_argument("--times", type=int, help="the number of kills per command [20]")
     parser.add_argument("--only", nargs="+", help="run only these commands")
+    parser.add_argument("--backend", default="hooked", choices=("hooked", "bridge"), help="of tiny-gpt2 [hooked]")
     parser.add_argument("--seed", type=int, default=0, help="the seed for the moments")
     chosen = parser.parse_args()
     times = chosen.times or (3 if chosen.quick else 20)
     rows = []
-    interp.load("tiny-gpt2")  # triggers the late imports
+    interp.load("tiny-gpt2", backend=chosen.backend)  # triggers the late imports
     with tempfile.TemporaryDirectory() as temporary:
-        for name, arguments in commands(Path(temporary), 0.1 if chosen.quick else 1.0).items():
+        lines = commands(Path(temporary), 0.1 if chosen.quick else 1.0, chosen.backend)
+        for name, arguments in lines.items():
             if chosen.only and name not in chosen.only:
                 continue
             found = measured(name, arguments, Path(temporary), times, chosen.seed)
