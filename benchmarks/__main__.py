@@ -29,7 +29,8 @@ NAMES = (
 )  # fmt: skip
 NEED_TL4 = ("topk",)
 PACKAGES = (
-    "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "skglm", "minicons", "nnsight", "numpy", "pandas",
+    "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "skglm", "minicons", "nnsight", "numpy",
+    "pandas",
 )  # fmt: skip
 PAGE = """\
 # Results

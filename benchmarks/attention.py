@@ -75,7 +75,7 @@ def rows(quick: bool) -> Iterator[Row]:
         def ours(batches: Batches) -> None:
             observer = ScoreContributions(model, classes)
             interp.observe(model, batches, observer, progress=False)
-            found["interp"] = observer.scores.table
+            found["interp"] = observer.scores
 
         def naive() -> None:
             found["naive"] = every_one(model, few, classes)
@@ -97,7 +97,7 @@ def rows(quick: bool) -> Iterator[Row]:
             WHAT, f"{BERT}, {AT_ONCE} sentences", seconds["interp"],
             other=("run_with_cache, summed over an array of every contribution", seconds["naive"]),
             floor=("HookedEncoder, no head", seconds["forward"]),
-            note=difference(found["interp"], found["naive"]),
+            note=difference(found["interp"].table, found["naive"]),
         )  # fmt: skip
         seconds = alternate(
             {"interp": lambda: ours(many), "forward": lambda: trunk(many), "transformers": theirs},

@@ -27,7 +27,7 @@ from interp.attention.options import Average, Weights
 from interp.attention.sums import Patterns, Rows, attended_queries, pair_sums
 from interp.checks import check_choice
 from interp.corpora import token_classes
-from interp.corpora.batching import Batch, Text, check_ids
+from interp.corpora.batching import Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.declare import Several
 from interp.dense import Dense, number_types
@@ -43,7 +43,6 @@ _LEAST_COMPARED = 1e-30
 MOST_BYTES = 2**28
 """The most bytes that sums by group of texts and dimension may take. If they would take more, gaps have no
 intervals."""
-_TOTALS = ("contributions", "key_bias", "score")
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """The labels that columns of scores depend on; see `interp.dense.Dense.of_table`."""
@@ -92,8 +91,7 @@ class ScoreContributions(GroupedKeyObserver):
         apart = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads of equal weight are averaged
         self.has_gaps = 8 * MOST * len(chosen) * math.prod(apart) <= MOST_BYTES
         for layer in chosen:
-            self.add_groups(layer, "total", (*shape, len(_TOTALS)))
-            self.add_groups(layer, "weight_of_texts", shape)
+            self.add_groups(layer, "total", (*shape, 3))  # of dimensions, of b_K, and the weight
             if self.has_gaps:
                 self.add_groups(layer, "apart", apart)
 
@@ -133,24 +131,31 @@ class ScoreContributions(GroupedKeyObserver):
         weight = of_sentence if self.average == "sentence" else torch.ones_like(mass_of_row)
         layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
-        self.add_rows(f"{layer}.weight_of_texts", (weight * mass_of_row).expand(-1, *shape), keys.batch)
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
-        found, group = torch.tensor(self.groups_of(keys.batch), device=x.device).unique(return_inverse=True)
+        groups = torch.tensor(self.groups_of(keys.batch), device=x.device)
+        found, group = groups.unique(return_inverse=True)
         share = (mass / n_seen[:, :, None, None]).to(q)
         rows = Rows(q, x, keys.real, one_hot, weight.to(q), share, u, group, len(found))
+        of_texts = (weight * mass_of_row).expand(-1, *shape)
         if patterns is None and not circuit.span.causal:
-            sums = self._of_rows(circuit, rows, keys.batch)
+            sums, total, bias, apart = self._of_rows(circuit, rows)
         else:
-            sums = self._of_pairs(circuit, rows, found)
+            sums, total, bias, apart = self._of_pairs(circuit, rows)
+            groups, of_texts = found, rows.by_group(of_texts)
         for name, each in zip(("contribution", "query", "centred"), sums, strict=False):
             self.add(f"{layer}.{name}", each)
+        totals = torch.stack([total.to(of_texts), bias.to(of_texts), of_texts], -1)
+        self.add_to_groups(f"{layer}.total", totals, groups)
+        if apart is not None:
+            self.add_to_groups(f"{layer}.apart", apart, groups)
 
-    def _of_rows(self, circuit: QKCircuit, rows: Rows, batch: Batch) -> list[Tensor]:
-        """`_of_pairs` of rows in which every query sees every key, from two vectors per row.
+    def _of_rows(self, circuit: QKCircuit, rows: Rows) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
+        """`_of_pairs` of rows in which every query sees every key, from two vectors per row, and by row instead of by
+        group.
 
         `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
         """
-        q, weight, layer = rows.q.sum(1), rows.weight[:, 0], circuit.layer
+        q, weight = rows.q.sum(1), rows.weight[:, 0]
         directions = einsum(
             q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model"
         )
@@ -160,25 +165,22 @@ class ScoreContributions(GroupedKeyObserver):
         total = einsum(directions, found[0], "batch head d_model, batch classes d_model -> batch head classes")
         bias = einsum(q, circuit.b_K.to(q), "batch head d_head, head d_head -> batch head")
         bias = bias[..., None] * (weight * counts)[:, None]
-        self.add_rows(f"{layer}.total", torch.stack([total, bias, total + bias], -1), batch)
-        if self.has_gaps:
-            self.add_rows(f"{layer}.apart", directions.mean(1)[:, None, None] * found[-1][:, None], batch)
+        apart = directions.mean(1)[:, None, None] * found[-1][:, None] if self.has_gaps else None
         over_rows = [torch.stack([(directions * one[:, None]).sum(0) for one in each.unbind(1)], 1) for each in found]
         query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
-        return [over_rows[0], query, *over_rows[1:]]
+        return [over_rows[0], query, *over_rows[1:]], total, bias, apart
 
-    def _of_pairs(self, circuit: QKCircuit, rows: Rows, found: Int[Tensor, " groups"]) -> list[Tensor]:
-        """Sums over pairs: contributions, queries, and key-centred contributions if any. The sums of each group of
-        texts are added to its number in `found`."""
-        layer, sums_to_one = circuit.layer, self.weights == "mean" and self.average == "pair"
+    def _of_pairs(self, circuit: QKCircuit, rows: Rows) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
+        """Sums over pairs: contributions, queries, and key-centred contributions if any; and by group of texts, the
+        contributions of all dimensions, those of b_K, and of each dimension what gaps are made of."""
+        sums_to_one = self.weights == "mean" and self.average == "pair"
         sums = pair_sums(circuit, rows, centred=self.centred, sums_to_one=sums_to_one)
         total, bias = sums[0].sum(-1), _of_key_bias(circuit, sums[1])
-        self.add_to_groups(f"{layer}.total", torch.stack([total, bias, total + bias], -1), found)
+        apart = None
         if self.has_gaps:
             apart = sums[2] if self.centred else sums[0]
             apart = apart.mean(1, keepdim=True) if self.weights == "mean" else apart
-            self.add_to_groups(f"{layer}.apart", apart, found)
-        return [each.sum(0) for each in sums]
+        return [each.sum(0) for each in sums], total, bias, apart
 
     @property
     def scores(self) -> Dense:
@@ -211,17 +213,18 @@ class ScoreContributions(GroupedKeyObserver):
         columns = {"contributions": torch.stack(contributions), "key_bias": torch.stack(key_bias)}
         columns["score"] = columns["contributions"] + columns["key_bias"]
         half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits]).to(columns["score"].device)
-        for name, reach in zip(_TOTALS, half.unbind(-1), strict=True):
+        for name, reach in zip(("contributions", "key_bias", "score"), half.unbind(-1), strict=True):
             columns |= {f"{name}_low": columns[name] - reach, f"{name}_high": columns[name] + reach}
         return self.by_head(columns)
 
     def _half_of_totals(self, circuit: QKCircuit) -> Float[Tensor, "head classes totals"]:
         """Half the width of the intervals of a layer's totals."""
-        sums, weight = (
-            np.stack([self._with_all(torch.from_numpy(one)).numpy() for one in self.by_group(circuit.layer, name)])
-            for name in ("total", "weight_of_texts")
+        sums = np.stack(
+            [self._with_all(torch.from_numpy(one)).numpy() for one in self.by_group(circuit.layer, "total")]
         )
-        found = self.jackknife(lambda sums, weight: sums / weight[..., None], sums, weight)
+        parts, weight = sums[..., :2], sums[..., 2:]
+        parts = np.concatenate([parts, parts.sum(-1, keepdims=True)], -1)
+        found = self.jackknife(np.divide, parts, weight)
         return torch.from_numpy(found.half) / (circuit.scale if self.scaled else 1.0)
 
     def gap_half(self, rows: pd.DataFrame) -> pd.Series:
@@ -235,7 +238,7 @@ class ScoreContributions(GroupedKeyObserver):
             part = rows[rows["layer"] == circuit.layer]
             of = [self.classes.names.index(name) for name in part["key_class"]]
             other, dims = [self.classes.names.index("other")] * len(part), part["dim"].to_list()
-            sums, weight = (self.by_group(circuit.layer, name) for name in ("apart", "weight_of_texts"))
+            sums, weight = self.by_group(circuit.layer, "apart"), self.by_group(circuit.layer, "total")[..., 2]
             weight = weight[:, : sums.shape[1]]
             each = [one for side in (of, other) for one in (sums[:, :, side, dims], weight[:, :, side])]
             found = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *each)
@@ -271,11 +274,11 @@ class ScoreContributions(GroupedKeyObserver):
         self, circuit: QKCircuit, ln_bias: Float[Tensor, " d_model"]
     ) -> Float[Tensor, "head classes d_model"]:
         """The part of the mean contributions that comes from the bias of the norm."""
-        query = self._mean("query", circuit)
-        W_K = circuit.W_K.to(query)
-        return einsum(query, W_K, "head classes d_head, head d_model d_head -> head classes d_model") * ln_bias.to(
-            query
-        )
+        W_K = circuit.W_K
+        W_K = W_K.to(torch.promote_types(W_K.dtype, torch.float32))
+        query = self._mean("query", circuit).to(W_K)
+        towards = einsum(query, W_K, "head classes d_head, head d_model d_head -> head classes d_model")
+        return towards * ln_bias.to(W_K)
 
 
 def _of_key_bias(

@@ -175,9 +175,10 @@ class View(ABC):
     def refuse_drawn(self) -> None:
         """Raise ValueError for a model whose weights exist only while a block runs (`interp.models.untrained`)."""
         blocks = getattr(self.model, "blocks", None)
-        # at most one block, the one that is running, has its matrices
+        # at most one block, the one that is running, has its matrices; the others have none
         parts = [blocks[0], blocks[-1]] if blocks else [self.model]
-        if any(one.numel() > 1 and not any(one.stride()) for part in parts for one in part.parameters()):
+        matrices = (next((one for one in part.parameters() if one.ndim > 1), None) for part in parts)
+        if any(one is not None and one.numel() > 1 and not any(one.stride()) for one in matrices):
             what = "memory had no room for this untrained model, so its weights exist only while a block runs"
             raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")
 

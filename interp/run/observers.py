@@ -93,6 +93,7 @@ class Observer:
         self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}
         self._by_group: dict[tuple[str, int], Tensor] = {}
+        self._of_groups: list[tuple[str, Tensor, Tensor]] = []
         self._at_places: list[tuple[str, int, Tensor, Tensor]] = []
 
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
@@ -118,15 +119,8 @@ class Observer:
 
     def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int, *, group: int | None = None) -> None:
         """Add a value of the state's shape to the batch's scratch memory; `group` is needed if the state has groups."""
-        if name not in self.state:
-            raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
-        if (group is not None) != (self.reductions[name] == "groups"):
-            needed = "a group, from groups_of(batch)" if group is None else "no group"
-            raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; call add with {needed}")
-        shape = self.state[name].shape[0 if group is None else 1 :]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
-        if new.shape != shape:
-            raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(new.shape)}")
+        self._check(name, new.shape, in_group=group is not None)
         own = isinstance(value, Tensor) and new is not value  # otherwise the caller may still write to it
         if group is not None:
             held = self._by_group.get((name, group))
@@ -137,6 +131,16 @@ class Observer:
             self._scratch[name] = new if own else new.clone()
         else:
             self._scratch[name] = _COMBINE[self.reductions[name]](seen, new)
+
+    def _check(self, name: str, found: tuple[int, ...], *, in_group: bool) -> None:
+        """Raise ValueError for a state that was not declared, or that does not take values of this shape."""
+        if name not in self.state:
+            raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
+        if in_group != (self.reductions[name] == "groups"):
+            needed = "no group" if in_group else "a group, from groups_of(batch)"
+            raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; call add with {needed}")
+        if found != (shape := self.state[name].shape[in_group:]):
+            raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(found)}")
 
     def add_at(self, name: str, places: Int[Tensor, " n"], values: Shaped[Tensor, "*shape n"], *, group: int) -> None:
         """`add` values at some places of the last dimension, which may be the same, and zeros everywhere else."""
@@ -158,16 +162,15 @@ class Observer:
         return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
-        """Call `add` with the values of each row of a batch and the row's group of texts."""
+        """`add` the values of each row of a batch to the row's group of texts."""
         self.add_to_groups(name, values, torch.tensor(self.groups_of(batch)))
 
     def add_to_groups(self, name: str, values: Shaped[Tensor, "n *shape"], groups: Int[Tensor, " n"]) -> None:
-        """Call `add` with each value and its group of texts."""
+        """`add` each value to its group of texts."""
+        self._check(name, values.shape[1:], in_group=True)
         found, which = groups.to(self.device).unique(return_inverse=True)
-        wide = values.to(self.device, torch.float64)
-        sums = wide.new_zeros(len(found), *values.shape[1:]).index_add_(0, which, wide)
-        for group, value in zip(found.tolist(), sums, strict=True):
-            self.add(name, value, group=group)
+        sums = values.new_zeros(len(found), *values.shape[1:], dtype=torch.float64, device=self.device)
+        self._of_groups.append((name, found, sums.index_add_(0, which, values.to(sums))))
 
     @property
     def stretches_per_group(self) -> int:
@@ -179,13 +182,15 @@ class Observer:
         self._take(self._scratch)
         for (name, group), value in self._by_group.items():
             self.state[name][group] += value
+        for name, found, sums in self._of_groups:
+            self.state[name].index_add_(0, found, sums)
         for name, group, places, values in self._at_places:
             self.state[name][group].index_add_(-1, places, values)
         self.discard()
 
     def discard(self) -> None:
         """Discard the scratch memory."""
-        self._scratch, self._by_group, self._at_places = {}, {}, []
+        self._scratch, self._by_group, self._of_groups, self._at_places = {}, {}, [], []
 
     def clear(self) -> None:
         """Forget everything."""

@@ -240,10 +240,10 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
         scale = circuit.scale if observer.scaled else 1.0
         mean, query = (state[name] / weight / scale for name in ("contribution", "query"))
         ln_bias = torch.zeros(model.cfg.d_model) if circuit.ln_bias is None else circuit.ln_bias
-        turned = torch.einsum("hcd,hmd->hcm", query, circuit.W_K.double())
+        turned = torch.einsum("hcd,hmd->hcm", query.float(), circuit.W_K)
         columns["mean"].append(mean)
         columns["centred_mean"].append(state["centred"] / weight if observer.centred else mean * torch.nan)
-        columns["ln_bias_mean"].append(turned * ln_bias.double())
+        columns["ln_bias_mean"].append((turned * ln_bias).double())
         columns["n_pairs"].append(state["pairs"][None, :, None].long().expand_as(mean))
     flat = {name: torch.stack(parts).detach().numpy().ravel() for name, parts in columns.items()}
     expected = pd.DataFrame(flat, index).reset_index()

@@ -115,6 +115,10 @@ def test_what_is_added_needs_its_group(load_toy):
         observer.add("tokens", 1.0)
     with pytest.raises(ValueError, match="'all' is reduced by sum; call add with no group"):
         observer.add("all", 1.0, group=0)
+    with pytest.raises(ValueError, match="'all' is reduced by sum; call add with no group"):
+        observer.add_to_groups("all", torch.ones(2), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"'tokens' has shape \(\), found a value of \(3,\)"):
+        observer.add_to_groups("tokens", torch.ones(2, 3), torch.tensor([0, 1]))
 
 
 def test_batches_made_by_hand_are_one_group(load_toy):
