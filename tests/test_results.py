@@ -185,10 +185,10 @@ def test_options_hold_what_they_are_given_as_a_tuple():
 def test_help_fits_a_screen():
     for name, one in analyses().items():
         function = find(one.answer)
-        lines = pydoc.render_doc(function, renderer=pydoc.plaintext).splitlines()
-        assert len(lines) <= 60, name
-        assert len(str(inspect.signature(function))) < 500, name
         said = inspect.getdoc(function)
+        assert len(said.splitlines()) <= 57, name  # `help` prints three lines above it (Python 3.13 one per parameter)
+        assert len(str(inspect.signature(function))) < 500, name
         assert "Args:\n" in said
         assert "Examples:\n" in said
-        assert f"-> {one.kind.__module__}.{one.kind.__name__}" in lines[2]
+        printed = pydoc.render_doc(function, renderer=pydoc.plaintext)
+        assert f") -> {one.kind.__module__}.{one.kind.__name__}\n" in printed

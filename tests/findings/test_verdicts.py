@@ -62,7 +62,7 @@ def test_the_opposite_is_called_so(verdict, towards, low, high, told):
 
 def test_a_finding_without_an_interval_says_why():
     without = finding(low=NONE, high=NONE)
-    assert over_texts([without], {}) == (without,), "the reason is unknown"
+    assert str(over_texts([without], {})) == str((without,)), "the reason is unknown"
     (found,) = over_texts([without], {"none": "9 texts"})
     assert str(found) == "Is it so? Yes: it is 1.000 (no interval: 9 texts)."
     assert over_texts([finding(low=NONE, no_interval="one task")], {"none": "9 texts"})[0].no_interval == "one task"
