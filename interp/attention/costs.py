@@ -82,7 +82,7 @@ def cost(
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
     of_texts = 8 * MOST * rows * d_model // (1 if by_head else heads)
-    sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 4 * MOST) + (n_layers + 1) * classes + MOST + 1)
+    sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 3 * MOST) + (n_layers + 1) * classes + MOST + 1)
     sums += of_texts if of_texts <= MOST_BYTES else 0
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * sum(profile_sums(size, n, classes) for n in (size.n_layers, size.n_layers + 1))
