@@ -323,7 +323,7 @@ def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    by_dimension, by_group = 32 * (2 * 4096 + 128 + 1 + 4 * 20), 20 * 4096  # the latter as means over heads
+    by_dimension, by_group = 32 * (2 * 4096 + 128 + 1 + 3 * 20), 20 * 4096  # the latter as means over heads
     sums = 8 * 32 * 4 * (by_dimension + by_group) / 2**20
     assert f"sums of contributions: {sums:,.0f} MiB" in printed
     projections = 4096 * (4096 + 1024 + 1024 + 4096)
