@@ -282,6 +282,8 @@ def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Itera
     try:
         for row in filter(None, rows):
             last = rows.line_num
+            if not width:
+                _check_delimiter(row, name, called)
             place, width = f"{name}, line {last}", width or len(row)
             if len(row) != width:
                 what = f"{place}: {len(row)} columns, expected {width} as in the first line"
@@ -290,6 +292,16 @@ def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Itera
     except csv.Error as error:
         what = f"{name}, after line {last}: {error}; is a quote not closed?"
         raise ValueError(f'{what} A text with quotes in it is written as """Yes"", she said."') from None
+
+
+def _check_delimiter(first: list[str], name: str, called: str) -> None:
+    """Raise ValueError if a first row of a single cell has the names of several columns, separated by something
+    else."""
+    for delimiter, other in ((";", "semicolon"), ("\t", "tab")):
+        names = first[0].split(delimiter)
+        if len(first) == 1 and len(names) > 1 and all(map(str.isidentifier, names)):
+            found = f"{name} has a {other} between the names of its columns ({', '.join(names)})"
+            raise ValueError(f"{found}, expected a {called}; save it as a .csv with commas or a .tsv with tabs")
 
 
 def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -> Table:

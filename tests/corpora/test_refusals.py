@@ -110,6 +110,16 @@ CASES: dict[str, Case] = {
         "shorter than one row",
         lambda w: list(corpora.batches(w.model("gpt2"), [" ", "\n"])),
     ),
+    "semicolons between columns": (
+        BAD,
+        "a semicolon between the names of its columns (id, text), expected a comma; save it as a",
+        lambda w: text(csv(w, b"id;text\n1;Yes, it is\n")),
+    ),
+    "semicolons between the columns of pairs": (
+        BAD,
+        "a semicolon between the names of its columns",
+        lambda w: minimal(csv(w, b"sentence_good;sentence_bad\na;b\n")),
+    ),
     "a comma without quotes": (BAD, "line 2: 3 columns, expected 1", lambda w: text(csv(w, b"Hello\nYes, it, is\n"))),
     "a row too short": (
         BAD,
