@@ -4,59 +4,39 @@
 needs Linux and OMP_NUM_THREADS=1, because more threads sum in another order. For root, the disk is a tmpfs that is too
 small; for other users, a limit on the size of files takes its place.
 
-Every run is its own process, forked from this one after the imports and before any work, so that it is interrupted in
-its work and not in imports. The moments of the kills are spread over the time of an undisturbed run. A run is killed at
-the first moment, restarted, killed at the next one, and so on until it ends by itself. Its files are then compared with
-those of the undisturbed run, and a new run begins, until all moments have been used. Checkpoints are kept every half
-second rather than every 20 seconds (training: 120).
+The moments of the kills are spread over the time of an undisturbed run. A run is killed at the first moment, restarted,
+killed at the next one, and so on until it ends by itself. Its files are then compared with those of the undisturbed
+run, and a new run begins, until all moments have been used. The same is done with one of two processes in the
+environment of torchrun, and with `interp merge`. Two writers are the same command, started twice at the same time in
+the same directory: one of them does the work, or both.
 """
 
 import argparse
-import json
-import os
 import random
-import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
-import pyarrow.parquet as parquet
-from safetensors import safe_open
+from runs import Ended, contents, disk, run, run_ranks, run_together, truncated
 from timing import markdown
-
-sys.path.append(str(Path(__file__).parents[1] / "tools"))
-
-import training.command
-import training.run
 
 import interp
 import interp.corpora.pairs
-import interp.pages
-import interp.plots
-import interp.run.observers
-import interp.survey
-from interp.cli import main
 from interp.paths import BUNDLED
 
-SECONDS_BETWEEN_CHECKPOINTS = 0.5
-_ENDED = "already holds", "holds no unfinished run"
-_TIMED = "seconds", "threads"  # of training.json
-
-
-class Ended(NamedTuple):
-    """How a run ended: its exit code (negative for a signal), what it wrote to stderr, and its seconds."""
-
-    code: int
-    said: str
-    seconds: float
+UNDIVIDED = ("train",)
+"""Commands that run in one process only."""
+Line: TypeAlias = Callable[[Path], list[str]]
+"""A function that returns the command line for a directory."""
+Interrupted: TypeAlias = Callable[[Path, float | None], Ended]
+"""A function that runs a command in a directory, and kills it after some seconds."""
+Stopped: TypeAlias = Callable[..., Ended]
+"""The same, with the other arguments of `run`."""
 
 
 @dataclass
@@ -71,6 +51,9 @@ class Found:
     left: list[str] = field(default_factory=list)
     stops: int = 0
     full: int = 0
+    ranks: int = 0
+    merges: int = 0
+    writers: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -99,125 +82,47 @@ def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def start(arguments: list[str], out: Path, said: Path, largest: int | None = None) -> int:
-    """Start a command line in a new process; returns its process id."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        for number, file in ((1, os.devnull), (2, said)):
-            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
-        interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
-        training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
-        if largest is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
-        line = [*arguments, "--out", str(out)]
-        code = training.command.main(line[1:]) if line[0] == "train" else main(line)
-        sys.stderr.flush()
-        os._exit(code)
-    except BaseException as error:
-        print(repr(error), file=sys.stderr, flush=True)
-        os._exit(99)
-
-
-def run(
-    arguments: list[str],
-    out: Path,
-    *,
-    after: float | None = None,
-    sends: signal.Signals = signal.SIGKILL,
-    largest: int | None = None,
-) -> Ended:
-    """Run a command line to its end, or send it a signal after some seconds."""
-    said = out.parent / f"{out.name}.stderr"
-    began = time.monotonic()
-    pid = start(arguments, out, said, largest)
-    if after is not None:
-        while (
-            time.monotonic() - began < after and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        ):
-            time.sleep(0.002)
-        if time.monotonic() - began >= after:
-            os.kill(pid, sends)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return Ended(code, said.read_text(encoding="utf-8"), time.monotonic() - began)
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    """What a run wrote, by path, without the entries that depend on its time."""
-    found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-    for name in [name for name in found if name.endswith("training.json")]:
-        record = json.loads(found[name])
-        found[name] = json.dumps({key: value for key, value in record.items() if key not in _TIMED}).encode()
-    return found
-
-
-def truncated(out: Path) -> list[str]:
-    """Files that have their final name but cannot be read to the end."""
-
-    def safetensors(path: Path) -> None:
-        with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                file.get_tensor(name)
-
-    readers: dict[str, Callable[[Path], Any]] = {
-        ".parquet": parquet.read_table,
-        ".safetensors": safetensors,
-        ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-        ".html": lambda path: path.read_text(encoding="utf-8").rindex("</html>"),
-        ".pt": training.run.load_resume,
-    }
-    found = []
-    for path in out.rglob("*"):
-        if path.is_file() and not any(".tmp" in part for part in path.relative_to(out).parts):
-            try:
-                readers.get(path.suffix, lambda path: None)(path)
-            except Exception as error:
-                found.append(f"{path.relative_to(out)} ({type(error).__name__})")
-    return found
-
-
-def is_done(ended: Ended) -> bool:
-    """Whether a run ended by itself, or had already ended when it was restarted."""
-    return ended.code == 0 or (ended.code == 2 and any(words in ended.said for words in _ENDED))
-
-
 def compare(found: Found, whole: dict[str, bytes], out: Path, ended: Ended) -> None:
-    """Check a run that came to its end, and remove its files."""
+    """Check a run that came to its end, and remove its files. `out` is named after what interrupted it."""
     found.ends += 1
-    if not is_done(ended):
-        found.wrong.append(f"exit code {ended.code}: {ended.said.strip()[-300:]}")
+    if not ended.is_done:
+        found.wrong.append(f"{out.name}: exit code {ended.code}: {ended.said.strip()[-300:]}")
     here = contents(out)
-    found.different += [name for name, value in whole.items() if here.get(name) != value]
-    found.left += [name for name in here if name not in whole]
+    found.different += [f"{out.name}/{name}" for name, value in whole.items() if here.get(name) != value]
+    found.left += [f"{out.name}/{name}" for name in here if name not in whole]
     shutil.rmtree(out)
 
 
-def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
-    """SIGKILL at each of the moments."""
-    waiting = list(moments)
+def killed(
+    found: Found, interrupted: Interrupted, out: Path, whole: dict[str, bytes], seconds: float, moments: list[float]
+) -> int:
+    """SIGKILL at each of the moments, which are shares of `seconds`; returns the number of kills.
+
+    If a run comes to its end before it is killed, the seconds were too many.
+    """
+    waiting, kills, is_first = list(moments), 0, True
     while waiting:
-        is_first = not out.exists()
         moment = waiting[0 if is_first else -1]
-        ended = run(arguments, out, after=moment)
+        ended = interrupted(out, moment * seconds)
         if ended.code == -signal.SIGKILL:
             waiting.remove(moment)
-            found.kills += 1
+            kills, is_first = kills + 1, False
             found.truncated += truncated(out) if out.exists() else []
         else:
-            if is_first:  # it was faster than the undisturbed run, so the next ones may be too
-                found.seconds = min(found.seconds, ended.seconds)
-                waiting = [0.98 * later * ended.seconds / moment for later in waiting]
+            if is_first:
+                seconds = 0.98 * ended.seconds
             compare(found, whole, out, ended)
-    compare(found, whole, out, run(arguments, out))
+            is_first = True
+    if not is_first:
+        compare(found, whole, out, interrupted(out, None))
+    return kills
 
 
-def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
+def stopped(found: Found, stops: Stopped, out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
     """SIGINT (Ctrl-C) at each of the moments: exit code 130, a message that is true, and a restart that completes."""
     for moment in moments:
-        ended = run(arguments, out, after=moment, sends=signal.SIGINT)
-        if is_done(ended):
+        ended = stops(out, after=moment, sends=signal.SIGINT)
+        if ended.is_done:
             shutil.rmtree(out)
             continue
         found.stops += 1
@@ -229,34 +134,18 @@ def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, byte
         if out.exists():
             found.truncated += truncated(out)
             found.left += [str(path) for path in out.rglob("*.tmp")]
-        compare(found, whole, out, run(arguments, out))
+        compare(found, whole, out, stops(out))
 
 
-@contextmanager
-def disk(folder: Path, size: int) -> Iterator[Callable[[], None] | None]:
-    """A folder on a disk of a given size; yields a function that makes room on it, or None if it cannot be mounted."""
-    folder.mkdir(exist_ok=True)
-    mounted = os.geteuid() == 0 and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
-    ).returncode  # fmt: skip
-    if not mounted:
-        yield None
-        return
-    try:
-        yield lambda: subprocess.run(["mount", "-o", "remount,size=1g", str(folder)], check=True) and None
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def full(found: Found, arguments: list[str], folder: Path, whole: dict[str, bytes], shares: list[float]) -> None:
+def full(found: Found, stops: Stopped, folder: Path, whole: dict[str, bytes], shares: list[float]) -> None:
     """Room for only a share of the files: exit code 1, one line with the path, and a restart that completes."""
     size = sum(map(len, whole.values()))
     largest = max(map(len, whole.values()))
     for share in shares:
         with disk(folder, round(size * share)) as room:
-            out = folder / "out"
-            ended = run(arguments, out, largest=None if room else round(largest * share))
-            if is_done(ended):
+            out = folder / "full"
+            ended = stops(out, largest=None if room else round(largest * share))
+            if ended.is_done:
                 shutil.rmtree(out)
                 continue
             found.full += 1
@@ -268,26 +157,83 @@ def full(found: Found, arguments: list[str], folder: Path, whole: dict[str, byte
             found.left += [str(path) for path in folder.rglob("*.tmp")]
             if room:
                 room()
-            compare(found, whole, out, run(arguments, out))
+            compare(found, whole, out, stops(out))
+
+
+def divided(found: Found, line: Line, folder: Path, times: int, rng: random.Random) -> None:
+    """SIGKILL of one of two processes under torchrun, and of the command that merges two parts."""
+
+    def on_ranks(out: Path, after: float | None = None) -> Ended:
+        return run_ranks(line(out), said(out), after=after, victim=rng.randrange(2))
+
+    def merged(out: Path, after: float | None = None) -> Ended:
+        if not out.exists():
+            shutil.copytree(parts, out)
+        return run(["merge", str(out)], said(out), after=after)
+
+    parts = folder / "parts"
+    for index in range(2):
+        part = run([*line(parts), "--shard", f"{index}/2"], said(parts))
+        if part.code:
+            found.wrong.append(f"part {index}: exit code {part.code}: {part.said.strip()[-300:]}")
+    for name, interrupted in (("ranks", on_ranks), ("merges", merged)):
+        undisturbed = folder / f"{name}-undisturbed"
+        first = interrupted(undisturbed)
+        if first.code:
+            found.wrong.append(f"{name}: exit code {first.code}: {first.said.strip()[-300:]}")
+            continue
+        whole = contents(undisturbed)
+        kills = killed(found, interrupted, folder / name, whole, first.seconds, spread(times, rng))
+        setattr(found, name, kills)
+
+
+def twice(found: Found, line: Line, out: Path, whole: dict[str, bytes], times: int) -> None:
+    """The same command, started twice at the same time in the same directory."""
+    for _ in range(times):
+        one, other = run_together([line(out), line(out)], said(out))
+        found.writers += 1
+        if not other.is_done or 0 not in (one.code, other.code):
+            found.wrong.append(f"second writer: exit code {other.code}: {other.said.strip()[-300:]}")
+        compare(found, whole, out, one)
+
+
+def said(out: Path) -> Path:
+    """The file for stderr of a run in a directory."""
+    return out.with_name(f"{out.name}.stderr")
+
+
+def spread(n: int, rng: random.Random) -> list[float]:
+    """A random number from each n-th of the interval from 0 to 1, in random order."""
+    moments = [(i + rng.random()) / n for i in range(n)]
+    rng.shuffle(moments)
+    return moments
 
 
 def measured(name: str, arguments: list[str], folder: Path, times: int, seed: int) -> Found:
     """Everything that is counted for one command."""
-    found = Found()
-    undisturbed = folder / f"{name}-undisturbed"
-    first = run(arguments, undisturbed)
+    folder.mkdir()
+    rng = random.Random(seed)
+
+    def line(out: Path) -> list[str]:
+        return [*arguments, "--out", str(out)]
+
+    def alone(out: Path, after: float | None = None, **how: Any) -> Ended:
+        return run(line(out), said(out), after=after, **how)
+
+    undisturbed = folder / "undisturbed"
+    first = alone(undisturbed)
     if first.code:
         sys.exit(f"{name} failed: {first.said}")
-    found.seconds = first.seconds
+    found = Found(seconds=first.seconds)
     whole = contents(undisturbed)
-    rng = random.Random(seed)
-    moments = [found.seconds * (i + rng.random()) / times for i in range(times)]
-    rng.shuffle(moments)
-    killed(found, arguments, folder / name, whole, moments)
-    fewer = max(1, times // 10)
-    half = max(1, times // 2)
-    stopped(found, arguments, folder / name, whole, [found.seconds * (i + rng.random()) / half for i in range(half)])
-    full(found, arguments, folder / "disk", whole, [(i + rng.random()) / fewer for i in range(fewer)])
+    found.kills = killed(found, alone, folder / "killed", whole, first.seconds, spread(times, rng))
+    some, few = max(1, times // 4), max(1, times // 10)
+    moments = [share * first.seconds for share in spread(max(1, times // 2), rng)]
+    stopped(found, alone, folder / "stopped", whole, moments)
+    full(found, alone, folder / "disk", whole, spread(few, rng))
+    twice(found, line, folder / "twice", whole, few)
+    if name not in UNDIVIDED:
+        divided(found, line, folder, some, rng)
     return found
 
 
@@ -312,11 +258,14 @@ if __name__ == "__main__":
         for name, arguments in lines.items():
             if chosen.only and name not in chosen.only:
                 continue
-            found = measured(name, arguments, Path(temporary), times, chosen.seed)
+            found = measured(name, arguments, Path(temporary, name), times, chosen.seed)
+            is_divided = name not in UNDIVIDED
             rows.append(
                 {
                     "command": name, "seconds": f"{found.seconds:.1f}", "killed": str(found.kills),
-                    "Ctrl-C": str(found.stops), "full disk": str(found.full), "runs completed": str(found.ends),
+                    "Ctrl-C": str(found.stops), "full disk": str(found.full), "two writers": str(found.writers),
+                    "a rank killed": str(found.ranks) if is_divided else "–",
+                    "merge killed": str(found.merges) if is_divided else "–", "runs completed": str(found.ends),
                     "files that differ": counted(found.different), "truncated": counted(found.truncated),
                     "left behind": counted(found.left), "other": counted(found.wrong),
                 }

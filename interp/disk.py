@@ -26,7 +26,8 @@ from typing import TypeAlias
 import xxhash
 
 __all__ = ["CONTENTS", "FIGURES", "FULL", "GENERATOR", "OPTIONS", "Listed", "check_own", "check_page", "checksum"]
-__all__ += ["contents", "remove", "replacing", "replacing_directory", "result_names", "tidy", "uninterrupted"]
+__all__ += ["contents", "in_turn", "occupied", "remove", "replacing", "replacing_directory", "result_names", "tidy"]
+__all__ += ["uninterrupted"]
 
 try:
     import fcntl
@@ -34,6 +35,7 @@ except ImportError:  # on Windows, what killed processes left behind stays
     fcntl = None  # type: ignore[assignment]
 
 _OLD = "old"  # the name, inside a new folder, of the folder that it replaces, until that is removed
+_OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY}
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """The values of `OSError.errno` when there is no room to write."""
 CONTENTS = ".interp"
@@ -142,10 +144,22 @@ def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterat
         for path in (*temporary.rglob("*"), temporary):
             _sync(path)
         with uninterrupted():
-            if target.exists():
-                os.replace(target, folder / _OLD)
-            os.replace(temporary, target)
+            _swap(temporary, target, folder / _OLD)
         _sync(target.parent)
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    """Rename `new` to `target`, and what is there to `old`, also while other processes do the same."""
+    while True:
+        with suppress(FileNotFoundError):
+            os.replace(target, old)
+        try:
+            os.replace(new, target)
+            return
+        except OSError as error:
+            if error.errno not in _OCCUPIED:
+                raise
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def remove(folder: Path) -> None:
@@ -191,6 +205,39 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
+def in_turn(*folders: Path) -> Iterator[None]:
+    """Wait until no other process is inside this context for one of these folders. Does not wait where folders cannot
+    be locked."""
+    with ExitStack() as locks:
+        for folder in sorted({one.resolve() for one in folders}):
+            with suppress(OSError):
+                locks.enter_context(_locked(folder, waits=True))
+        yield
+
+
+@contextmanager
+def occupied(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Make a folder and keep other processes out of it, or only those that do not share it too.
+
+    Raises BlockingIOError if another process is in it.
+    """
+    with ExitStack() as lock:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                inode = lock.enter_context(_locked(folder, shared=shared))
+            except BlockingIOError:
+                raise
+            except OSError:  # without locks, nobody is kept out
+                break
+            with suppress(FileNotFoundError):
+                if folder.stat().st_ino == inode:
+                    break
+            lock.close()  # the process that was in it has just removed it
+        yield
+
+
+@contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
     """A folder next to `path` that this process keeps locked during the context and removes afterwards."""
     tidy(path)
@@ -210,17 +257,18 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep a folder locked during the context, at most until the process ends.
+def _locked(folder: Path, *, waits: bool = False, shared: bool = False) -> Iterator[int]:
+    """Keep a folder locked during the context, at most until the process ends. Yields its inode.
 
-    Raises OSError if another process holds the lock, and if the system has no such locks.
+    Raises BlockingIOError if another process holds the lock, unless this one `waits` for it, and OSError if the system
+    has no such locks.
     """
     if fcntl is None:
         raise OSError("no locks on folders here")
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
+        yield os.fstat(descriptor).st_ino
     finally:
         os.close(descriptor)
 

@@ -21,7 +21,7 @@ from interp.analyses import load, names
 from interp.columns import COMMON, Column
 from interp.declare import find
 from interp.dense import Dense
-from interp.disk import replacing_directory, result_names
+from interp.disk import in_turn, replacing_directory, result_names
 from interp.exports import export
 from interp.findings import Finding, findings_table
 from interp.latex import latex
@@ -230,7 +230,7 @@ class Result:
         target = Path(directory) / self.analysis
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
-        with replacing_directory(target, listed=result_names) as temporary:
+        with in_turn(target.parent), replacing_directory(target, listed=result_names) as temporary:
             large = {name: dense for name, dense in self.dense.items() if dense.is_large}
             for name, dense in large.items():
                 dense.save(temporary / f"{name}.safetensors")

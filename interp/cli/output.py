@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import typer
 
 from interp.cli.config import keep
 from interp.cli.jobs import COMMAND, Job
-from interp.disk import FULL, check_own, remove, result_names, tidy, uninterrupted
+from interp.disk import FULL, check_own, occupied, remove, result_names, tidy, uninterrupted
 
 if TYPE_CHECKING:
     from interp.results import Result
@@ -45,30 +45,40 @@ def resumable(directory: Path) -> Iterator[None]:
 @contextmanager
 def unfinished(out: Path, job: Job) -> Iterator[Path]:
     """The directory in which a run keeps its work in case it is killed. It is removed when all output is written, or if
-    it holds nothing to resume from."""
+    it holds nothing to resume from.
+
+    Raises FileExistsError while another process runs the same command in the same place, unless both are parts of it.
+    """
     from interp.run import distributed
 
     directory = out / f".{job.command}"
     made = [path for path in (out, *out.absolute().parents) if not path.exists()]
-    try:
-        with resumable(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            job.save(directory / _STARTED)
-            if distributed.is_shard():
-                job.save(directory / COMMAND)
-            yield directory
-    except BaseException:
-        if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
-            remove(directory)
-            for folder in made:
-                with suppress(OSError):  # another process has put something there
-                    folder.rmdir()
-        raise
-    try:
-        with uninterrupted(), suppress(FileNotFoundError):  # the same command in another process has removed it
-            remove(directory)
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped when everything had been written to {out}") from None
+    with ExitStack() as alone:
+        if distributed.writes():
+            try:
+                alone.enter_context(occupied(directory, shared=distributed.is_shard()))
+            except BlockingIOError:
+                found = f"another process runs interp {job.command} in {out}"
+                raise FileExistsError(f"{found}; wait until it has ended, or choose another --out") from None
+        try:
+            with resumable(directory):
+                directory.mkdir(parents=True, exist_ok=True)
+                job.save(directory / _STARTED)
+                if distributed.is_shard():
+                    job.save(directory / COMMAND)
+                yield directory
+        except BaseException:
+            if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
+                remove(directory)
+                for folder in made:
+                    with suppress(OSError):  # another process has put something there
+                        folder.rmdir()
+            raise
+        try:
+            with uninterrupted(), suppress(FileNotFoundError):  # another rank has removed it
+                remove(directory)
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped when everything had been written to {out}") from None
 
 
 def _keeps(directory: Path) -> bool:

@@ -30,7 +30,7 @@ from interp.analyses import load, names
 from interp.checks import warn
 from interp.columns import displayed
 from interp.declare import Analysis, find
-from interp.disk import FIGURES, GENERATOR, OPTIONS, check_own, check_page, replacing, replacing_directory
+from interp.disk import FIGURES, GENERATOR, OPTIONS, check_own, check_page, in_turn, replacing, replacing_directory
 from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
@@ -147,6 +147,11 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
         address = _address(url)
         check_matplotlib()
         check_page(root, "index.png")
+    with in_turn(root):
+        return _write_page(root, address)
+
+
+def _write_page(root: Path, address: str | None) -> Path:
     runs = find_runs(root)
     check_page(root)
     for run in runs:

@@ -1,6 +1,7 @@
 """Long commands that are killed, stopped or given a full disk, and restarted, write the same files as undisturbed."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -100,6 +101,18 @@ def test_only_the_same_command_continues_saving(commands, tmp_path, capsys, monk
     assert not mark.parent.exists()
 
 
+def test_a_second_process_with_the_same_command_is_refused(commands, tmp_path, capsys):
+    arguments, kept_file = commands["frequency"]
+    out = tmp_path / "out"
+    first = begin(arguments, out).when(out / kept_file).send(signal.SIGSTOP)
+    assert main([*arguments, "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"another process runs interp frequency in {out}; wait until it has ended, or choose another --out" in said
+    first.send(signal.SIGCONT).end()
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    same(out, tmp_path / "whole")
+
+
 def test_ctrl_c(commands, tmp_path):
     arguments, kept_file = commands["frequency"]
     out = tmp_path / "out"
@@ -175,6 +188,23 @@ def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
     assert run.returncode == -(signal.SIGKILL if dies else signal.SIGINT)
     disk.tidy(target)
     assert (target / "a").read_text() == ("first" if dies else "second")
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_folder_takes_the_place_of_one_that_another_process_has_just_put_there(tmp_path, monkeypatch):
+    target, rename, theirs = tmp_path / "t", os.replace, []
+
+    def late(source, to):
+        if Path(to) == target and not theirs:
+            theirs.append(target)
+            target.mkdir()
+            (target / "a").write_text("theirs")
+        rename(source, to)
+
+    monkeypatch.setattr(os, "replace", late)
+    with disk.replacing_directory(target) as temporary:
+        (temporary / "a").write_text("ours")
+    assert (target / "a").read_text() == "ours"
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
