@@ -107,6 +107,8 @@ class Analysis:
         result: the class that the function returns.
         section: result → `Section`, which includes the definitions.
         sides: {run: result} → `Sides`, for `interp compare`. None leaves the analysis out there.
+        check: options → None. Raises ValueError or TypeError for values that are impossible for every model. Called by
+            the function first of all, by the command before it loads the model, and by `--dry-run`.
         impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
             model with these options, or None. Used by `interp report`.
         in_report: options that `interp report` sets for this analysis.
@@ -128,6 +130,7 @@ class Analysis:
     question: str | None = None
     part_of: str | None = None
     sides: str | None = None
+    check: str | None = None
     impossible: str | None = None
     cost: str | None = None
     in_report: Mapping[str, Any] = field(default_factory=dict)
@@ -143,14 +146,22 @@ class Analysis:
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
         """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.
 
-        Raises ValueError for settings that are not options of this analysis.
+        Raises ValueError for settings that are not options of this analysis, and the errors of its `check`.
         """
         own = (settings or {}).get(self.name, {})
         known = sorted(item.name for item in dataclasses.fields(self.options))
         if not isinstance(own, Mapping) or not set(own) <= set(known):
             found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
             raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
-        return {**self.in_report, **(self.more if more else {}), **own}
+        found = {**self.in_report, **(self.more if more else {}), **own}
+        if own:
+            self.check_options(found)
+        return found
+
+    def check_options(self, given: Mapping[str, Any]) -> None:
+        """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
+        if self.check:
+            find(self.check)(self.options(**{name: value for name, value in given.items() if not callable(value)}))
 
     @property
     def kind(self) -> "type[Result]":

@@ -56,6 +56,7 @@ ANALYSIS = Analysis(
     result="interp.attention.tables:AttentionStudy",
     section="interp.attention.page:section",
     sides="interp.attention.page:sides",
+    check="interp.attention.tables:check_asked",
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
     more={"sinks": True},

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from interp.attention.claims import largest_effects
 from interp.attention.columns import IN_PAPER, MEANINGS
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
-from interp.attention.options import AttentionOptions, Rule
+from interp.attention.options import AttentionOptions, Average, Rule, Weights
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import (
     DimensionCorrelations,
@@ -27,9 +27,17 @@ from interp.attention.profile import (
 from interp.attention.scores import SCORES, ScoreContributions
 from interp.attention.shares import GAPS, gaps, largest_gaps
 from interp.attention.sinks.findings import sink_findings
-from interp.attention.sinks.positions import SINK_DIMS, SINK_RATES, SINK_SUMMARY, SINKS, Sinks, sink_dims
+from interp.attention.sinks.positions import (
+    SINK_DIMS,
+    SINK_RATES,
+    SINK_SUMMARY,
+    SINKS,
+    Sinks,
+    fewest_queries,
+    sink_dims,
+)
 from interp.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
-from interp.checks import check_mode, check_seed, whole_number
+from interp.checks import check_choice, check_mode, check_seed, whole_number
 from interp.columns import Column
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
@@ -45,7 +53,7 @@ from interp.run.contexts import LargestTokens
 from interp.run.passes import Passes, Reading, asks
 from interp.words import class_words
 
-__all__ = ["AttentionStudy", "study"]
+__all__ = ["AttentionStudy", "check_asked", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,11 +197,9 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         >>> found.by_layer.groupby("layer")["sum"].sum().round(6).tolist()  # a query's attention adds up to 1
         [1.0, 1.0]
     """
+    check_asked(options)
     chosen = check_layers(model, options.layers)
-    check_rule(options.k, options.rule)
-    check_mode(options.mode)
-    seed = check_seed(options.seed)
-    sample = None if options.sample is None else whole_number(options.sample, "sample", least=1)
+    sample = None if options.sample is None else int(options.sample)
     classes = token_classes(model, options.key_classes)
     how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
     prepared = as_batches(model, text, **options.text)
@@ -208,7 +214,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     correlations = DimensionCorrelations(model, log_unigram)
     massive, tokens = MassiveActivations(model), LargestTokens(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
-    where = prepared if sample is None else _sampled(model, prepared, sample, seed)
+    where = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
     yield [
         Reading("attention", prepared, [attention, residual, inputs, correlations, massive, tokens, *of_sinks]),
         Reading("attention scores", where, [contributions]),
@@ -217,7 +223,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     dims, scores = residual.table, contributions.scores
     outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
-    plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
+    plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, options.seed)
     ablation, ablated = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
@@ -246,6 +252,19 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
+
+
+def check_asked(options: AttentionOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    check_rule(options.k, options.rule)
+    check_mode(options.mode)
+    check_choice("weights", options.weights, get_args(Weights))
+    check_choice("average", options.average, get_args(Average))
+    check_seed(options.seed)
+    if options.sinks:
+        fewest_queries(options.epsilon)
+    if options.sample is not None:
+        whole_number(options.sample, "sample", least=1)
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:

@@ -53,9 +53,8 @@ def command_of(analysis: Analysis) -> flags.Command:
         **given: Any,
     ) -> None:
         options = _options(analysis, given)
-        data, how = given.get(source), flags.read(ModelOptions, given)
-        if data is None and given.get("paper"):
-            data = analysis.paper.get(source)
+        data = given.get(source) or (analysis.paper.get(source) if given.get("paper") else None)
+        how = flags.read(ModelOptions, given)
         dryrun.check_measure(data, dry_run=dry_run, measure=measure)
         if dry_run:
             dryrun.say_one(analysis, model, data, options, how, measure=measure, as_json=as_json)
@@ -68,15 +67,16 @@ def command_of(analysis: Analysis) -> flags.Command:
         text = _checked(analysis, data, options)
         check_output(out, analysis.name, overwrite=overwrite or is_saving(out, job))
         check_page(out)
+        analysis.check_options(options)
 
         from rich.console import Console
 
         from interp import models, pages
 
-        with Console(stderr=True).status(f"loading {model}"):
-            loaded = models.load(model, **how)
-        asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
         with unfinished(out, job) as directory:
+            with Console(stderr=True).status(f"loading {model}"):
+                loaded = models.load(model, **how)
+            asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
             found = find(analysis.answer)(loaded, text, **asked, directory=directory)
             if not save({out: [found]}, directory, job):
                 return

@@ -47,6 +47,7 @@ def say_one(
     as_json: bool,
 ) -> None:
     """Print what one analysis of a model would need, given its options and those of the model (`how`)."""
+    analysis.check_options(options)
     budget = budget_of(analysis, name, data, {**options, **how})
     found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
     _show({name: budget}, found, as_json=as_json)

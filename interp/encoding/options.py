@@ -49,6 +49,7 @@ ANALYSIS = Analysis(
     result="interp.encoding.tables:EncodingStudy",
     section="interp.encoding.page:section",
     sides="interp.encoding.page:sides",
+    check="interp.encoding.tables:check_asked",
     cost="interp.encoding.costs:dry_run",
     impossible="interp.encoding.tables:why_impossible",
     more={"atlas": True},

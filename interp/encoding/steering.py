@@ -30,7 +30,16 @@ from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "check_asked", "log_odds", "sample_tokens", "steer", "steering_report"]
+__all__ = [
+    "SHIFTS",
+    "LogOdds",
+    "SteeredMeans",
+    "check_steering",
+    "log_odds",
+    "sample_tokens",
+    "steer",
+    "steering_report",
+]
 __all__ += ["steering_direction", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
@@ -245,7 +254,7 @@ def steer(
     head = prediction_head(model)
     head.refuse_cap("a token cannot be steered exactly")
     token_id = token_id_of(model, token, fit)
-    check_asked([ratio], [shift], [weights])
+    check_steering([ratio], [shift], [weights])
     if (mean := ratio * fit.alpha[token_id]) >= 1:
         raise ValueError(f"ratio {ratio:g} would make a mean probability of {mean:.3g}; it must stay below 1")
     odds = LogOdds(model, [token_id])
@@ -322,7 +331,7 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     return drawn
 
 
-def check_asked(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
+def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
     """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
@@ -374,7 +383,7 @@ def steering_report(
         [2.0]
     """
     ratios, shifts, weights = listed(ratios), listed(shifts), listed(weights)
-    check_asked(ratios, shifts, weights)
+    check_steering(ratios, shifts, weights)
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.checks import warn
+from interp.checks import check_seed, warn
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
@@ -23,7 +23,7 @@ from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
-from interp.encoding.steering import check_asked, steering_report
+from interp.encoding.steering import check_steering, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.findings import Finding, over_texts
@@ -35,7 +35,7 @@ from interp.results import Result, provenance
 from interp.run.contexts import CONTEXTS, LargestTokens
 from interp.run.passes import Passes, Reading, asks, side_by_side
 
-__all__ = ["EncodingStudy", "study"]
+__all__ = ["EncodingStudy", "check_asked", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
 _PRUNED = 5_000  # random positions that pruning curves are averaged over
@@ -156,12 +156,11 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     """
     if why := why_impossible(model):
         raise ValueError(why)
+    check_asked(options)
     orders, bases = listed(options.orders), listed(options.bases)
     if options.atlas:
         check_unhooked(model)
     steered: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
-    check_orders(orders, bases)
-    check_asked(**steered)
     seed = options.seed
 
     def batches(one: Text) -> Batches:
@@ -196,6 +195,13 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     asked |= {"prompts": given.settings} if given else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
+
+
+def check_asked(options: EncodingOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    check_orders(listed(options.orders), listed(options.bases))
+    check_steering(listed(options.ratios), listed(options.shifts), listed(options.weights))
+    check_seed(options.seed)
 
 
 def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:

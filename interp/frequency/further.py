@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from interp.corpora import Batches
-from interp.declare import Bias
+from interp.declare import Bias, listed
 from interp.encoding.regression import raw_head
 from interp.frequency.bands import BAND_COLUMNS, band_nll, band_table, check_bands, frequency_bands
 from interp.frequency.directions import (
@@ -29,7 +29,7 @@ from interp.models.running import head_is_hooked
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading, side_by_side
 
-__all__ = ["Further", "check_further", "look_further"]
+__all__ = ["Further", "check_asked", "look_further"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,13 @@ class Further:
         return found
 
 
-def check_further(scales: Sequence[float], options: FrequencyOptions) -> None:
-    """Raise the errors of `check_directions`, `check_controls` and `check_bands`."""
+def check_asked(options: FrequencyOptions) -> None:
+    """Raise ValueError unless the scales are different finite numbers, and the errors of `check_directions`,
+    `check_controls` and `check_bands`."""
+    scales = listed(options.scales)
+    numbers = {float(scale) for scale in scales if not isinstance(scale, str)}
+    if not numbers or len(numbers) < len(scales) or not np.isfinite(list(numbers)).all():
+        raise ValueError(f"scales must be one or more different finite numbers, found {options.scales!r}")
     check_directions(options.directions)
     check_controls(options.controls, scales)
     check_bands(options.bands)

@@ -46,6 +46,7 @@ ANALYSIS = Analysis(
     result="interp.frequency.tables:BiasEffect",
     section="interp.frequency.page:section",
     sides="interp.frequency.page:sides",
+    check="interp.frequency.further:check_asked",
     cost="interp.frequency.costs:dry_run",
     impossible="interp.frequency.tables:why_impossible",
     in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},

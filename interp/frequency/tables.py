@@ -5,7 +5,7 @@ Head", Findings of ACL 2023.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -27,7 +27,7 @@ from interp.frequency.columns import IN_PAPER, MEANINGS
 from interp.frequency.directions import control_findings, ranks, why_no_directions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.findings import findings, misfit
-from interp.frequency.further import check_further, look_further
+from interp.frequency.further import check_asked, look_further
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
@@ -163,9 +163,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
         >>> effect.kl["scale"].tolist()
         [0.0, 1.0]
     """
+    check_asked(options)
     head = prediction_head(model)
-    chosen, scales = _check_biases(head, options), _check_scales(options.scales)
-    check_further(scales, options)
+    chosen, scales = _check_biases(head, options), [float(scale) for scale in listed(options.scales)]
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()
@@ -216,14 +216,6 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
     for bias in biases:
         head.require(bias)
     return biases
-
-
-def _check_scales(scales: float | int | Iterable[float | int]) -> list[float]:
-    given = listed(scales)
-    numbers = [float(scale) for scale in given if not isinstance(scale, str)]
-    if not numbers or len(numbers) < len(given) or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
-        raise ValueError(f"scales must be one or more different finite numbers, found {scales!r}")
-    return numbers
 
 
 def word_frequencies(

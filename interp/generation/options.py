@@ -54,6 +54,7 @@ ANALYSIS = Analysis(
     result="interp.generation.tables:GenerationStudy",
     section="interp.generation.page:section",
     sides="interp.generation.page:sides",
+    check="interp.generation.tables:check_asked",
     cost="interp.generation.costs:dry_run",
     impossible="interp.generation.decoding:why_impossible",
     paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},

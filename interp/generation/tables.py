@@ -50,7 +50,7 @@ from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
 
-__all__ = ["HUMAN", "GenerationStudy", "study"]
+__all__ = ["HUMAN", "GenerationStudy", "check_asked", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +114,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         ['human', 'greedy', 'greedy']
     """
     yield []  # its forward passes are its own
+    check_asked(options)
     check_decodes(model)
-    batch_size, seed = whole_number(options.batch_size, "batch_size", least=1), check_seed(options.seed)
+    batch_size, seed = int(options.batch_size), int(options.seed)
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     run = {} if directory is None else identity(model, torch=torch.__version__)
@@ -187,6 +188,17 @@ _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" fo
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
 
+def check_asked(options: GenerationOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    whole_number(options.batch_size, "batch_size", least=1)
+    check_seed(options.seed)
+    names = listed(options.decoders)
+    known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
+    if not names or not set(names) <= known:
+        own = f"or configs with names other than {HUMAN!r}"
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {options.decoders!r}")
+
+
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:
     """Perplexity on a text at each scale of b_LN, and its interval, as in `bias_effect`."""
     effect = bias_effect(model, prepared, unigram=counts, biases=["ln"], scales=scales, progress=False)
@@ -208,10 +220,6 @@ def _configs(
 ) -> dict[str, GenerationConfig]:
     """The config of each decoder by name, with the number of tokens to generate."""
     names = listed(decoders)
-    known = set(names) - {HUMAN} if isinstance(decoders, Mapping) else set(DECODERS)
-    if not names or not set(names) <= known:
-        own = f"or configs with names other than {HUMAN!r}"
-        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {decoders!r}")
     named: Mapping[str, Any] = decoders if isinstance(decoders, Mapping) else dict(zip(names, names, strict=True))
     configs = {name: resolved(model, decoder, new_tokens) for name, decoder in named.items()}
     for config in configs.values():

@@ -83,6 +83,7 @@ ANALYSIS = Analysis(
     result="interp.probing.tables:ProbingStudy",
     section="interp.probing.page:section",
     sides="interp.probing.page:sides",
+    check="interp.probing.tables:check_asked",
     cost="interp.probing.costs:dry_run",
     more={"atlas": True},
     paper={"raw": True, "unit": "none", "ks": _ks, "state": _paper_state, "controls": ("none", "rotation")},

@@ -1,5 +1,6 @@
 """All probes of a set of states: methods × tasks × λ or k × seeds × controls, one state at a time."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -173,11 +174,11 @@ def sweep(
     return Sweep(provenance=asked | about, **merged)
 
 
-def checked_options(width: int, **given: Any) -> dict[str, Any]:
+def checked_options(width: float = math.inf, **given: Any) -> dict[str, Any]:
     """The lists among the options of `sweep`, by name.
 
-    Raises ValueError for options that are impossible with states of this width, and TypeError for k or seeds that are
-    not whole numbers.
+    Raises ValueError for options that are impossible with states of this width (by default, of any width), and
+    TypeError for k or seeds that are not whole numbers.
     """
     options = {name: listed(values) for name, values in given.items()}
     for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import pandas as pd
 
-from interp.checks import warn, whole_number
+from interp.checks import check_choice, warn, whole_number
 from interp.corpora import controls, pairs as minimal_pairs
 from interp.declare import listed
 from interp.findings import Finding
@@ -24,7 +24,7 @@ from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
 from interp.probing.judgements import by_task, check_judged, judged, over_tasks
-from interp.probing.options import KS, ProbingOptions, Score
+from interp.probing.options import KS, ProbingOptions, Score, Unit
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
 from interp.probing.states import States, collect
@@ -33,7 +33,7 @@ from interp.probing.uncertainty import averaged, compared, counted
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
-__all__ = ["ProbingStudy", "changes", "study"]
+__all__ = ["ProbingStudy", "changes", "check_asked", "study"]
 
 _ABLATED = 100  # the most test pairs per task
 _VIEWED = 3  # the number of tasks whose tokens are shown
@@ -207,15 +207,13 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         ['none', 'untrained']
     """
     yield []  # its forward passes are its own
+    check_asked(options)
     check_model(model)
     table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
     splits = split_tasks(table, None)
-    names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
-    chosen = checked_options(model.cfg.d_model, ks=ks, **{name: getattr(options, name) for name in names})
+    chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
-    if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
-        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; without them use sweep")
     numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
@@ -261,6 +259,22 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         views=pair_scores(model, tested, viewed, bos=options.bos),
         contexts=_contexts(states, found.neurons, best),
     )
+
+
+def check_asked(options: ProbingOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    chosen = checked_options(ks=options.ks or (), **_swept(options))
+    if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
+        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; without them use sweep")
+    check_choice("unit", options.unit, get_args(Unit))
+    check_choice("score", options.score, get_args(Score))
+    whole_number(options.steps, "steps", least=1)
+
+
+def _swept(options: ProbingOptions) -> dict[str, Any]:
+    """The options that `sweep` has too, but for ks, whose default depends on the model."""
+    names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
+    return {name: getattr(options, name) for name in names}
 
 
 def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:

@@ -118,6 +118,14 @@ def test_what_the_run_would_refuse_is_refused(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_what_no_model_can_be_asked_is_refused_before_loading(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("interp.models.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    line = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "out")]
+    assert main([*line, "--controls", "5"]) == 2
+    assert "controls must be 0 or 39 or more, found 5" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_weights_that_are_not_read_do_not_count(tmp_path, hf_directory, capsys):
     copied = shutil.copytree(hf_directory("llama"), tmp_path / "model")
     before = told(capsys, "attention", "--model", str(copied))["parameters"]

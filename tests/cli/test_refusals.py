@@ -125,6 +125,33 @@ CASES: dict[str, Command] = {
         "dtype must be a floating-point type",
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
     ),
+    "a dry run of one band": (
+        "bands must be 0 or 2 or more, found 1",
+        lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--bands", "1", "--dry-run"],
+    ),
+    "a dry run of a sink that draws more than all attention": (
+        "epsilon is a share of attention and must lie between 0 and 1, found 2.0",
+        lambda w: ["attention", "--model", str(w.directory("gpt2")), "--sinks", "--epsilon", "2", "--dry-run"],
+    ),
+    "a dry run of factors that are not positive": (
+        "each ratio must be a positive number",
+        lambda w: ["encoding", "--model", str(w.directory("gpt2")), "--ratios", "0", "--dry-run"],
+    ),
+    "a dry run of gates beyond their range": (
+        "l0_strengths (λ) must lie in (0, 1]",
+        lambda w: ["probing", "--model", str(w.directory("gpt2")), "--l0-strengths", "2", "--dry-run"],
+    ),
+    "a dry run of a report with too few controls": (
+        "controls must be 0 or 39 or more, found 5",
+        lambda w: [
+            "report",
+            "--model",
+            str(w.directory("gpt2")),
+            "--settings",
+            '{"frequency": {"controls": 5}}',
+            "--dry-run",
+        ],
+    ),
     "a report without --out": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
     "counts without --out": (
         "--out is missing",
