@@ -2,8 +2,9 @@
 
 `python benchmarks [--quick] [--only NAME…] [--tl4 PYTHON]`. The tables are also written to benchmarks/RESULTS.md, with
 the machine and the versions, unless `--quick` or `--only` is given. Each file runs in its own process, one after the
-other. `--tl4` is the Python of an environment with TransformerLens 4.3; without it, `topk`, which needs it, is left
-out.
+other, which takes about two hours in all. Its rows are kept in benchmarks/.measured until the whole is written, so that
+an interrupted run of the same commit resumes. `--tl4` is the Python of an environment with TransformerLens 4.3; without
+it, `topk`, which needs it, is left out.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from interp.disk import replacing
 from interp.results import versions
 
 HERE = Path(__file__).parent
+KEPT = HERE / ".measured"
 NAMES = (
     "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
     "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk",
@@ -50,16 +53,20 @@ their range over rounds.
 """
 
 
+def commit() -> str:
+    """The commit of the code, with "-dirty" if files have been changed since."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
 def machine() -> str:
     """The processor, the memory and the versions of the packages."""
     about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     models = {line.split(":", 1)[1].strip() for line in about.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items() if version)
-    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     return (
-        f"{datetime.date.today()}, commit {commit}. {', '.join(sorted(models)) or platform.processor()}; "
+        f"{datetime.date.today()}, commit {commit()}. {', '.join(sorted(models)) or platform.processor()}; "
         f"{os.cpu_count()} processors, {memory:.0f} GiB; "
         f"{torch.get_num_threads()} threads, float32, CPU. Python {platform.python_version()}, {packages}."
     )
@@ -72,6 +79,20 @@ def measured(name: str, quick: bool, python: str) -> list[Row]:
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def measured_once(name: str, python: str) -> list[Row]:
+    """The rows that a benchmark file prints, unless an interrupted run of this commit has kept them."""
+    at = commit()
+    path = KEPT / at / f"{name}.json"
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    rows = measured(name, quick=False, python=python)
+    if not at.endswith("-dirty"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(rows), encoding="utf-8")
+    return rows
 
 
 def tables(found: list[Row]) -> str:
@@ -92,15 +113,18 @@ if __name__ == "__main__":
     found: list[Row] = []
     try:
         for name in chosen.only or NAMES:
-            if python := pythons[name]:
+            if not (python := pythons[name]):
+                print(f"{name} needs TransformerLens 4.3 (--tl4 PYTHON) and was left out", file=sys.stderr)
+            elif chosen.quick or chosen.only:
                 found += measured(name, chosen.quick, python)
             else:
-                print(f"{name} needs TransformerLens 4.3 (--tl4 PYTHON) and was left out", file=sys.stderr)
+                found += measured_once(name, python)
     except subprocess.CalledProcessError as error:
         print(tables(found))
-        sys.exit(f"{error.cmd[3]} failed; earlier measurements are shown above, and nothing was written")
+        sys.exit(f"{error.cmd[3]} failed; earlier measurements are shown above, and RESULTS.md was not written")
     print(tables(found))
     if not chosen.quick and not chosen.only:
         with replacing(HERE / "RESULTS.md") as path:
             page = PAGE.format(about=about, table=tables(found))
             path.write_text(page, encoding="utf-8")
+        shutil.rmtree(KEPT, ignore_errors=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,22 @@ def test_benchmarks_print_their_rows(name):
     assert rows
     assert ratios or name == "report"
     assert all(map(RATIO.fullmatch, ratios))
+
+
+@pytest.mark.usefixtures("timing")
+def test_what_an_interrupted_run_has_measured_is_kept_for_its_commit(tmp_path, monkeypatch):
+    names = runpy.run_path(str(ROOT / "benchmarks" / "__main__.py"))
+    once, asked, at = names["measured_once"], [], ["abc"]
+
+    def measured(name, **how):
+        asked.append((name, at[0]))
+        return [{"what": name}]
+
+    for name, value in {"KEPT": tmp_path, "commit": lambda: at[0], "measured": measured}.items():
+        monkeypatch.setitem(once.__globals__, name, value)
+    for at[0] in ("abc", "def", "abc", "abc-dirty", "abc-dirty"):
+        assert once("atlas", sys.executable) == [{"what": "atlas"}]
+    assert [where for _, where in asked] == ["abc", "def", "abc-dirty", "abc-dirty"]
 
 
 @pytest.fixture
