@@ -153,10 +153,10 @@ class Analysis:
         if not isinstance(own, Mapping) or not set(own) <= set(known):
             found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
             raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
-        found = {**self.in_report, **(self.more if more else {}), **own}
+        options = {**self.in_report, **(self.more if more else {}), **own}
         if own:
-            self.check_options(found)
-        return found
+            self.check_options(options)
+        return options
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
