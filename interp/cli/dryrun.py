@@ -47,7 +47,6 @@ def say_one(
     as_json: bool,
 ) -> None:
     """Print what one analysis of a model would need, given its options and those of the model (`how`)."""
-    analysis.check_options(options)
     budget = budget_of(analysis, name, data, {**options, **how})
     found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
     _show({name: budget}, found, as_json=as_json)
@@ -73,6 +72,7 @@ def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[
     model_directory(name, weights=False)
     if data is not None and analysis.reads != "pairs":
         corpus_file(data)
+    analysis.check_options(_known(options, analysis.options))
     from interp.run.budget import budget
 
     return budget(name, {analysis.name: _cost(analysis, name, data, options)}, options)
