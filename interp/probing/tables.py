@@ -223,7 +223,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     check_judged(model, table, scores=scores, **scoring)
     where: dict[str, Any] = {"states": options.states, "position": options.position}
     fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
-    fitting["steps"] = whole_number(options.steps, "steps", least=1)
+    fitting["steps"] = int(options.steps)
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
     root = None if options.directory is None else Path(options.directory)
 
