@@ -34,7 +34,7 @@ from interp.cli import main
 
 SECONDS_BETWEEN_CHECKPOINTS = 0.5
 _PATIENCE = 60  # seconds until a process that was told to end is killed
-_ENDED = "already holds", "holds no unfinished run", "found no parts of a run", "another process runs"
+_ENDED = "already holds", "holds no unfinished run", "found no parts of a run", "; wait until it has ended"
 _TIMED = "seconds", "threads"  # of training.json
 
 

@@ -216,25 +216,33 @@ def in_turn(*folders: Path) -> Iterator[None]:
 
 
 @contextmanager
-def occupied(folder: Path, *, shared: bool = False) -> Iterator[None]:
+def occupied(folder: Path, does: str, *, shared: bool = False) -> Iterator[None]:
     """Make a folder and keep other processes out of it, or only those that do not share it too.
 
-    Raises BlockingIOError if another process is in it.
+    Folders that were made for it and are empty at the end are removed. Raises FileExistsError if another process is in
+    it; `does` says what that process does.
     """
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     with ExitStack() as lock:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 inode = lock.enter_context(_locked(folder, shared=shared))
             except BlockingIOError:
-                raise
+                told = "wait until it has ended, or choose another directory"
+                raise FileExistsError(f"another process {does}; {told}") from None
             except OSError:  # without locks, nobody is kept out
                 break
             with suppress(FileNotFoundError):
                 if folder.stat().st_ino == inode:
                     break
             lock.close()  # the process that was in it has just removed it
-        yield
+        try:
+            yield
+        finally:
+            for empty in made:
+                with suppress(OSError):  # it is not empty, or was removed
+                    empty.rmdir()
 
 
 @contextmanager

@@ -65,15 +65,15 @@ def command_of(analysis: Analysis) -> flags.Command:
             raise ValueError(_NO_OUT)
         model_directory(model)
         text = _checked(analysis, data, options)
-        check_output(out, analysis.name, overwrite=overwrite or is_saving(out, job))
-        check_page(out)
+        check = partial(_check_places, out, {out: [analysis.name]}, job, overwrite=overwrite)
+        check()
         analysis.check_options(options)
 
         from rich.console import Console
 
         from interp import models, pages
 
-        with unfinished(out, job) as directory:
+        with unfinished(out, job, check) as directory:
             with Console(stderr=True).status(f"loading {model}"):
                 loaded = models.load(model, **how)
             asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
@@ -121,6 +121,14 @@ def _check_named(options: Mapping[str, Any]) -> None:
             corpus_file(given)
 
 
+def _check_places(out: Path, places: Mapping[Path, Sequence[str]], job: Job, *, overwrite: bool) -> None:
+    """Check that the page can be written to `out`, and the results of these analyses to their directories."""
+    check_page(out)
+    for place, names in places.items():
+        for name in names:
+            check_output(place, name, overwrite=overwrite or is_saving(out, job))
+
+
 @in_parts("report")
 @flags.with_flags(*flags.parameters(ReportOptions, ModelOptions))
 def report(
@@ -159,18 +167,16 @@ def report(
         model_directory(name)
     corpus_file(corpus)
     _check_named(options)
-    check_page(out)
     check_working(out, "report")
     known = list(analyses())
-    for place in places.values():
-        for analysis in known:
-            check_output(place, analysis, overwrite=overwrite or is_saving(out, job))
+    check = partial(_check_places, out, dict.fromkeys(places.values(), known), job, overwrite=overwrite)
+    check()
 
     from interp import corpora, models, pages
     from interp.survey import ask_all
 
     corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
-    with unfinished(out, job) as directory:
+    with unfinished(out, job, check) as directory:
         results = {}
         steps = _Steps(names)
         for name, place in places.items():

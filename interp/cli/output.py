@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
@@ -43,24 +43,26 @@ def resumable(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unfinished(out: Path, job: Job) -> Iterator[Path]:
+def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]:
     """The directory in which a run keeps its work in case it is killed. It is removed when all output is written, or if
     it holds nothing to resume from.
+
+    Args:
+        check: raises if `out` cannot be written to, because another process may have written to it since the command
+            looked.
 
     Raises FileExistsError while another process runs the same command in the same place, unless both are parts of it.
     """
     from interp.run import distributed
 
     directory = out / f".{job.command}"
-    made = [path for path in (out, *out.absolute().parents) if not path.exists()]
     with ExitStack() as alone:
         if distributed.writes():
-            try:
-                alone.enter_context(occupied(directory, shared=distributed.is_shard()))
-            except BlockingIOError:
-                found = f"another process runs interp {job.command} in {out}"
-                raise FileExistsError(f"{found}; wait until it has ended, or choose another --out") from None
+            does = f"runs interp {job.command} in {out}"
+            alone.enter_context(occupied(directory, does, shared=distributed.is_shard()))
         try:
+            if distributed.writes():
+                check()
             with resumable(directory):
                 directory.mkdir(parents=True, exist_ok=True)
                 job.save(directory / _STARTED)
@@ -70,9 +72,6 @@ def unfinished(out: Path, job: Job) -> Iterator[Path]:
         except BaseException:
             if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
                 remove(directory)
-                for folder in made:
-                    with suppress(OSError):  # another process has put something there
-                        folder.rmdir()
             raise
         try:
             with uninterrupted(), suppress(FileNotFoundError):  # another rank has removed it

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from toys import ROOT, run_command
 
 from interp import disk
 from interp.cli import main
+from interp.disk import occupied
 from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
 
@@ -107,10 +110,29 @@ def test_a_second_process_with_the_same_command_is_refused(commands, tmp_path, c
     first = begin(arguments, out).when(out / kept_file).send(signal.SIGSTOP)
     assert main([*arguments, "--out", str(out)]) == 2
     said = capsys.readouterr().err
-    assert f"another process runs interp frequency in {out}; wait until it has ended, or choose another --out" in said
+    assert f"another process runs interp frequency in {out}; wait until it has ended, or choose another" in said
     first.send(signal.SIGCONT).end()
     assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
     same(out, tmp_path / "whole")
+
+
+def test_a_result_written_since_the_command_looked_is_kept(commands, tmp_path, capsys, monkeypatch):
+    """By a command with other options, which ended while this one was still importing."""
+    arguments, _ = commands["frequency"]
+    out, other = tmp_path / "out", tmp_path / "other"
+    assert main([*arguments, "--out", str(other)]) == 0
+
+    @contextmanager
+    def late(*given, **how):
+        with occupied(*given, **how):
+            shutil.copytree(other, out, dirs_exist_ok=True)
+            yield
+
+    monkeypatch.setattr("interp.cli.output.occupied", late)
+    assert main([*arguments, "--limit", "20", "--out", str(out)]) == 2
+    assert "already holds frequency; choose another --out" in capsys.readouterr().err
+    assert not (out / ".frequency").exists()
+    same(out, other)
 
 
 def test_ctrl_c(commands, tmp_path):

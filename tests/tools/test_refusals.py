@@ -8,6 +8,8 @@ import pytest
 from training import command, data, run as training
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
+from interp.disk import occupied
+
 
 def train(w: Workshop, **options: Any) -> Path:
     texts = ["The girl sees the dog. The dog sees 12 rivers."] * 20
@@ -54,6 +56,15 @@ CASES: dict[str, Case] = {
 def test_bad_input(name: str, workshop: Workshop) -> None:
     check_refused(CASES[name], workshop)
     assert not (workshop.root / "run").exists(), "a refused training leaves nothing behind"
+
+
+def test_a_second_training_in_the_same_directory(workshop: Workshop) -> None:
+    out = workshop.root / "run"
+    with occupied(out, f"trains a model in {out}"):
+        with pytest.raises(FileExistsError, match=f"another process trains a model in {out}; wait until it has ended"):
+            train(workshop)
+        assert not list(out.iterdir())
+    assert not out.exists()
 
 
 @pytest.mark.usefixtures("untyped")

@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from interp.checks import check_choice, check_seed, whole_number
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
-from interp.disk import checksum, replacing, replacing_directory, uninterrupted
+from interp.disk import checksum, occupied, replacing, replacing_directory, uninterrupted
 from training.data import BERT_SPECIAL, END_OF_TEXT, SEPARATORS, Kind, Separator, Texts
 
 log = logging.getLogger(__name__)
@@ -112,22 +112,23 @@ def train(
 
     Raises ValueError for text that is too short, a bad shape, an unknown setting, numbers that are not above 0, a seed
     outside 0 … 2**63 − 1, and if `out/resume.pt` belongs to other settings or data; TypeError for numbers that must be
-    whole and are not; FileExistsError if `out` holds anything other than an unfinished run.
+    whole and are not; FileExistsError if `out` holds anything other than an unfinished run,
+    or another process trains a model in it.
     """
     settings = settings_of(kind, texts, tokens=tokens, seed=seed, checkpoints=checkpoints, every=every, **changes)
     if threads is not None:
         threads = whole_number(threads, "threads", least=1)
 
     out = Path(out)
-    state = _read_resume(out, settings)
-
     threads_before = torch.get_num_threads()
-    torch.set_num_threads(threads or threads_before)
-    try:
-        known = None if state is None else Tokenizer.from_str(state["tokenizer"])
-        Run(out, settings, *texts.read(settings, known), measure=measure or held_out_loss).fit(state, progress)
-    finally:
-        torch.set_num_threads(threads_before)
+    with occupied(out, f"trains a model in {out}"):
+        state = _read_resume(out, settings)
+        torch.set_num_threads(threads or threads_before)
+        try:
+            known = None if state is None else Tokenizer.from_str(state["tokenizer"])
+            Run(out, settings, *texts.read(settings, known), measure=measure or held_out_loss).fit(state, progress)
+        finally:
+            torch.set_num_threads(threads_before)
     return out
 
 
@@ -246,7 +247,6 @@ class Run:
             return dict(settings=self.settings, tokenizer=self.tokenizer.to_str(), **weights, **done)
 
         began = logged = saved = time.monotonic()
-        self.out.mkdir(parents=True, exist_ok=True)
         write_resume(self.out, resume())
         if step == 0 and step in self.kept:
             self.keep(step)
