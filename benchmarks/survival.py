@@ -58,7 +58,7 @@ class Found:
 
 
 def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
-    """Command lines without --out that take 10 to 40 seconds with one thread; `share` scales how much they read.
+    """Command lines without --out that take 4 to 15 seconds with one thread; `share` scales how much they read.
 
     `train` stands for `tools/train.py`.
     """
@@ -72,13 +72,13 @@ def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
     model = ["--model", "tiny-gpt2", "--backend", backend]
     read = [*model, "--corpus", str(corpus), "--limit"]
     return {
-        "frequency": ["frequency", *read, n(1600), "--scales", "0:1:0.1"],
-        "attention": ["attention", *read, n(400)],
-        "encoding": ["encoding", *read, n(200)],
+        "frequency": ["frequency", *read, n(800), "--scales", "0:1:0.1"],
+        "attention": ["attention", *read, n(200)],
+        "encoding": ["encoding", *read, n(100)],
         "probing": ["probing", *model, "--pairs", str(pairs)],
-        "generation": ["generation", *model, "--corpus", str(corpus), "--n", n(20)],
-        "train": ["train", "--kind", "gpt2", "--corpus", str(corpus), "--limit", "1600", "--tokens", n(60_000)],
-        "report": ["report", *model, "--corpus", str(corpus), "--pairs", str(pairs), "--limit", n(200)],
+        "generation": ["generation", *model, "--corpus", str(corpus), "--n", n(10)],
+        "train": ["train", "--kind", "gpt2", "--corpus", str(corpus), "--limit", "1600", "--tokens", n(30_000)],
+        "report": ["report", *model, "--corpus", str(corpus), "--pairs", str(pairs), "--limit", n(100)],
     }  # fmt: skip
 
 

@@ -35,6 +35,8 @@ except ImportError:  # on Windows, what killed processes left behind stays
     fcntl = None  # type: ignore[assignment]
 
 _OLD = "old"  # the name, inside a new folder, of the folder that it replaces, until that is removed
+_TEMPORARY = re.compile(r"\.(.+)\.interp-[0-9a-f]{16}\.tmp")
+"""The names of temporary folders, with that of their destination."""
 _OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY}
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """The values of `OSError.errno` when there is no room to write."""
@@ -89,10 +91,11 @@ def check_own(target: Path, listed: Listed = contents) -> None:
     if not os.path.lexists(target):
         return
     what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
+    here = sorted(os.listdir(target)) if what == "folder" else []  # before the names of what other processes add
     names = listed(target) if what == "folder" else None
     if names is None:
         raise FileExistsError(f"{target} is a {what} that interp did not make and would have to replace; {_MOVE}")
-    if foreign := sorted(path.name for path in target.iterdir() if path.name not in names):
+    if foreign := [name for name in here if name not in names and not _TEMPORARY.fullmatch(name)]:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
 
@@ -173,9 +176,8 @@ def tidy(path: Path) -> None:
 
     A folder that was about to be replaced is restored.
     """
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
     for left in path.parent.glob("*.tmp"):
-        if pattern.fullmatch(left.name) and not left.is_symlink():
+        if (found := _TEMPORARY.fullmatch(left.name)) and found[1] == path.name and not left.is_symlink():
             with suppress(OSError), _locked(left):  # another process may also be removing it, or holds the lock
                 if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
                     os.replace(left / _OLD, path)

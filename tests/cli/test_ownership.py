@@ -225,6 +225,18 @@ def test_what_a_running_process_writes_is_left_alone(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [".a.notes.tmp", "a"]
 
 
+def test_a_rank_that_is_just_writing_is_not_in_the_way(tmp_path):
+    def listed(folder):
+        (folder / "later").touch()
+        return []
+
+    with disk.replacing(tmp_path / "started.json") as temporary:
+        temporary.touch()
+        disk.check_own(tmp_path, listed)
+    with pytest.raises(FileExistsError, match="holds later and 1 more, which interp did not write"):
+        disk.check_own(tmp_path, listed)
+
+
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_what_stands_in_for_a_result_stays(kind, tmp_path):
     """There is a link to another folder, or a file, where a result's folder should be."""
