@@ -74,8 +74,9 @@ def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]
                 remove(directory)
             raise
         try:
-            with uninterrupted(), suppress(FileNotFoundError):  # another rank has removed it
-                remove(directory)
+            if distributed.writes():  # the other ranks end while this one still writes the page
+                with uninterrupted():
+                    remove(directory)
         except KeyboardInterrupt:
             raise Stopped(f"stopped when everything had been written to {out}") from None
 

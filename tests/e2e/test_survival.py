@@ -17,6 +17,8 @@ from toys import ROOT, run_command
 
 from interp import disk
 from interp.cli import main
+from interp.cli.jobs import Job
+from interp.cli.output import unfinished
 from interp.disk import occupied
 from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
@@ -133,6 +135,13 @@ def test_a_result_written_since_the_command_looked_is_kept(commands, tmp_path, c
     assert "already holds frequency; choose another --out" in capsys.readouterr().err
     assert not (out / ".frequency").exists()
     same(out, other)
+
+
+def test_ranks_that_end_leave_the_work_to_the_one_that_still_writes_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.run.distributed.writes", lambda: False)
+    with unfinished(tmp_path, Job("frequency", {}), lambda: None) as directory:
+        pass
+    assert directory.exists()
 
 
 def test_ctrl_c(commands, tmp_path):
