@@ -34,13 +34,14 @@ __all__ = ["Observer", "Reduction", "fingerprint", "forward", "observe", "observ
 
 Reduction = Literal["sum", "max", "min", "moments", "largest", "groups"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sum": torch.add,
+    "sum": Tensor.add_,
     "max": torch.maximum,
     "min": torch.minimum,
     "moments": moments.merged,
     "largest": largest.merged,
-    "groups": torch.add,
+    "groups": Tensor.add_,
 }
+"""How a second float64 tensor is merged into the first, which may be overwritten."""
 _OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
@@ -119,18 +120,16 @@ class Observer:
 
     def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int, *, group: int | None = None) -> None:
         """Add a value of the state's shape to the batch's scratch memory; `group` is needed if the state has groups."""
-        new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
+        new = (value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)).to(self.device)
         self._check(name, new.shape, in_group=group is not None)
-        own = isinstance(value, Tensor) and new is not value  # otherwise the caller may still write to it
-        if group is not None:
-            held = self._by_group.get((name, group))
-            self._by_group[name, group] = (new if own else new.clone()) if held is None else held.add_(new)
-            return
-        seen = self._scratch.get(name)
-        if seen is None:
-            self._scratch[name] = new if own else new.clone()
+        seen = self._scratch.get(name) if group is None else self._by_group.get((name, group))
+        combine = _COMBINE[self.reductions[name]]
+        # a copy, because the caller may still write to its own
+        seen = new.to(torch.float64, copy=True) if seen is None else combine(seen, new)
+        if group is None:
+            self._scratch[name] = seen
         else:
-            self._scratch[name] = _COMBINE[self.reductions[name]](seen, new)
+            self._by_group[name, group] = seen
 
     def _check(self, name: str, found: tuple[int, ...], *, in_group: bool) -> None:
         """Raise ValueError for a state that was not declared, or that does not take values of this shape."""
