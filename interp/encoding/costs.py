@@ -53,7 +53,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     )  # fmt: skip
     steered = Pass(
         what="steering", step=2, sums=8 * ((n + 1) * size.d_vocab + MOST * (2 * n + 1) + 3),
-        flops=mask * 2.0 * n * size.d_vocab, per_batch=20 * n * size.d_vocab, per_logit=4 * 4,
+        flops=mask * 2.0 * n * size.d_vocab, per_batch=4 * n * size.d_vocab, per_logit=4 * 4,
         at_once=_STEERED_AT_ONCE, **at_head,
     )  # fmt: skip
     fitted = predictions(size, 1, "token probability")
