@@ -41,7 +41,7 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "largest": largest.merged,
     "groups": Tensor.add_,
 }
-"""How a second float64 tensor is merged into the first, which may be overwritten."""
+"""How a second tensor is merged into the first, which is float64 and may be overwritten."""
 _OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"

@@ -112,8 +112,8 @@ def train(
 
     Raises ValueError for text that is too short, a bad shape, an unknown setting, numbers that are not above 0, a seed
     outside 0 … 2**63 − 1, and if `out/resume.pt` belongs to other settings or data; TypeError for numbers that must be
-    whole and are not; FileExistsError if `out` holds anything other than an unfinished run,
-    or another process trains a model in it.
+    whole and are not; FileExistsError if `out` holds anything other than an unfinished run, or another process trains
+    a model in it.
     """
     settings = settings_of(kind, texts, tokens=tokens, seed=seed, checkpoints=checkpoints, every=every, **changes)
     if threads is not None:
