@@ -186,6 +186,21 @@ def test_merge_is_update_of_both(values, cut):
     equal(a.state, both.state)
 
 
+@pytest.mark.parametrize("how", [{}, {"group": 1}])
+def test_adding_and_merging_change_only_the_observer(how):
+    value = torch.ones(3, dtype=torch.float64)
+    one, other = Observer(), Observer()
+    for observer in (one, other):
+        observer.add_state("x", (2, 3) if how else (3,), "groups" if how else "sum")
+        observer.add("x", value, **how)
+        observer.add("x", value, **how)
+        observer.commit()
+    one.merge(other)
+    assert value.sum() == 3
+    assert other.state["x"].sum() == 6
+    assert one.state["x"].sum() == 12
+
+
 def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
     monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     model = load_toy("gpt2")
