@@ -58,7 +58,7 @@ class Found:
 
 
 def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
-    """Command lines without --out that take 5 to 35 seconds with one thread; `share` scales how much they read.
+    """Command lines without --out that take 5 to 70 seconds with one thread; `share` scales how much they read.
 
     `train` stands for `tools/train.py`.
     """
