@@ -114,7 +114,7 @@ class PrunedPredictions(LogitsObserver):
         for order in self.orders:
             kl, agreement, nll = self._means(order)
             where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
-            measures = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
+            measures: dict[str, Any] = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
             measures["js"] = [js(full, one) for one in self.mean_of(f"{order}.probability")]
             measures |= {f"top1_agreement{end}": values.clip(0, 1) for end, values in _with_ends(agreement)}
             measures |= {f"perplexity{end}": [*map(perplexity, values)] for end, values in _with_ends(nll)}
