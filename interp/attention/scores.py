@@ -192,12 +192,12 @@ class ScoreContributions(GroupedKeyObserver):
         mean, ln_bias = np.empty(shape, number), np.broadcast_to(number(0), shape)
         centred = np.empty(shape, number) if self.centred else np.broadcast_to(number(np.nan), shape)
         for place, circuit in enumerate(self._circuits):
-            mean[place] = self._mean("contribution", circuit).cpu()
+            mean[place] = self._mean("contribution", circuit).cpu().numpy()
             if self.centred:
-                centred[place] = self._mean("centred", circuit).cpu()
+                centred[place] = self._mean("centred", circuit).cpu().numpy()
             if circuit.ln_bias is not None:
                 ln_bias = ln_bias if ln_bias.flags.writeable else np.zeros(shape, number)
-                ln_bias[place] = self._of_ln_bias(circuit, circuit.ln_bias).cpu()
+                ln_bias[place] = self._of_ln_bias(circuit, circuit.ln_bias).cpu().numpy()
         pairs = self._with_all(self.of_layers("pairs")).long().cpu().numpy()
         columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
         return Dense.of(labels | columns | {"n_pairs": (SCORES["fewer"]["n_pairs"], pairs)}, KEY)

@@ -352,6 +352,8 @@ def _is_number(text: str) -> bool:
 
 
 def _parquet(file: ParquetFile, name: str) -> Table:
+    if not file.metadata.num_rows:  # its columns may have no type
+        return Table(name, [], lambda _: [])
     kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in file.schema_arrow.types]
     columns = [(column, str(kind) in STRINGS) for column, kind in zip(file.schema_arrow.names, kinds, strict=True)]
 

@@ -89,7 +89,7 @@ def test_intervals_of_a_change_are_of_the_same_texts(ablated):
     whole, names = by_row(model, ids), [*CLASSES, "other"]
     widths = []
     for (layer, dim), rows in table[table["set"] == "outlier"].groupby(["layer", "dim"]):
-        with model.hooks(fwd_hooks=hooks.ablate_dims(model, layer, [dim], where=where)):
+        with model.hooks(fwd_hooks=hooks.ablate_dims(model, int(layer), [int(dim)], where=where)):
             change = (by_row(model, ids) - whole)[:, layer].mean(1) / 12
         groups = change.reshape(20, 2, 3).mean(1)
         rows = rows.set_index("key_class").loc[names]

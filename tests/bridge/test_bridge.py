@@ -176,6 +176,7 @@ NO_ADAPTER = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 @pytest.mark.parametrize("kind", NO_ADAPTER)
 def test_architectures_that_are_not_supported(kind, tmp_path):
     name, sizes = NO_ADAPTER[kind]

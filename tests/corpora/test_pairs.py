@@ -452,6 +452,7 @@ def test_jblimp_of_the_hub(hub: Path) -> None:
         pairs.load("jblimp/ja")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # datasets with pandas 2.2
 def test_multiblimp_of_the_hub(hub: Path) -> None:
     assert pairs.load("multiblimp/hin")["sentence_bad"].tolist() == ["वह जाते है।"]
     found = pairs.load("multiblimp/deu")

@@ -303,6 +303,7 @@ def test_network_streams_are_not_read_to_the_end() -> None:
     assert not reads_network(TABLES["generated"](["body"]))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # datasets with pandas 2.2
 def test_a_dataset_is_named_after_its_builder(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", csv_of(TABLE))
     for streaming in (False, True):

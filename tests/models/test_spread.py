@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from devices import device_of, several_devices
+from packaging.version import Version
 
 import interp
 from interp import memory
@@ -157,6 +159,8 @@ def test_a_map_of_one_device_is_that_device(hf_directory):
     ("way", "room"), [("auto", 0.8), ("balanced", 0.8), ("balanced_low_0", 1.2), ("sequential", 0.8)]
 )
 def test_accelerate_divides_blocks_among_the_gpus_of_the_process(way, room, monkeypatch):
+    if way != "sequential" and Version(version("accelerate")) < Version("1.15"):
+        pytest.skip("accelerate below 1.15 balances only over GPUs that exist")
     config = transformers.GPT2Config(n_embd=32, n_layer=12, n_head=4, vocab_size=67, n_positions=24)
     plain = transformers.GPT2LMHeadModel(config)
     monkeypatch.setattr(spread, "own_gpus", lambda: [2, 3])
