@@ -336,6 +336,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "header.csv": ("id,text\n", "has no text in it"),
     "none.json": ("[]", "has no text in it"),
     "none.parquet": (parquet_of(TABLE.iloc[:0]), "has no text in it"),
+    "untyped.parquet": (parquet_of(TABLE.iloc[:0].astype(object)), "has no text in it"),
     "empty.csv.gz": ("", "has no text in it"),
     "empty.parquet.gz": ("", "not a readable .parquet"),
     "cut.csv.gz": (b"", "not a complete gzip file"),
