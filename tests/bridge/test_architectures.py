@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import architectures
 import pytest
+from transformers import CONFIG_MAPPING
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -17,7 +18,10 @@ def listed():
 
 
 @pytest.mark.parametrize("kind", architectures.KINDS)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # older transformers, importing gpt_bigcode
 def test_answers_and_refusals(kind):
+    if kind not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {version('transformers')} has no {kind}")
     found = [why is None for why in architectures.asked(kind).values()]
     if kind in NEED_4 and version("transformer-lens") < "4":
         assert not any(found)

@@ -43,7 +43,7 @@ def test_intervals_are_those_of_leaving_out_each_prompt(each):
 
     def left_out(decoder, scale):
         """The measures over all prompts, and over all prompts except each one in turn."""
-        part = texts[(texts["decoder"] == decoder) & texts["scale"].isin([scale])]
+        part = texts[(texts["decoder"] == decoder) & np.isclose(texts["scale"], scale, equal_nan=True)]
         return np.array([measured(part[part["prompt_id"] != prompt]) for prompt in (None, *range(N))])
 
     unscaled = left_out("greedy", 1.0)
