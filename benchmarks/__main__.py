@@ -2,7 +2,7 @@
 
 `python benchmarks [--quick] [--only NAME…] [--tl4 PYTHON]`. The tables are also written to benchmarks/RESULTS.md, with
 the machine and the versions, unless `--quick` or `--only` is given. Each file runs in its own process, one after the
-other, which takes about two hours in all. Its rows are kept in benchmarks/.measured until the whole is written, so that
+other, which takes 1 to 2 hours in all. Its rows are kept in benchmarks/.measured until the whole is written, so that
 an interrupted run of the same commit resumes. `--tl4` is the Python of an environment with TransformerLens 4.3; without
 it, `topk`, which needs it, is left out.
 """
