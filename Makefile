@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SOURCES := interp tests tools benchmarks notebooks docs
 
 .PHONY: test test-tl4 check slow lint types types-for-pyright lowest notebooks demo bench docs clean
 
@@ -26,8 +27,8 @@ check: $(STAMP) lint
 	$(PYTEST) -m "not e2e and not slow"
 
 lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(MAKE) --no-print-directory -j 2 types types-for-pyright
 
 types:

@@ -2,9 +2,14 @@
 
 import ast
 import importlib
+import shutil
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+from toys import ROOT
 
 import interp
 
@@ -177,3 +182,14 @@ def test_functions_fit_a_screen():
                     many.add(f"{module}.{node.name}")
     assert not long
     assert many == MANY_OPTIONS
+
+
+def test_lint_looks_at_the_sources_whatever_folders_lie_beside_them(tmp_path):
+    """ruff would take a folder beside the sources for a package of the project, and want imports in another order."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("[!a-z]*"))
+    for name in ("dist", "site", *(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))):
+        (tmp_path / name).mkdir()
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "benchmarks"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
