@@ -5,10 +5,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.declare import Backend, Layout, Options, option
+from interp.declare import Backend, Bos, Layout, Options, option
 
-__all__ = ["CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions", "Pairs"]
-__all__ += ["PairOptions", "Text", "TextOptions"]
+__all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
+__all__ += ["PairOptions", "Pairs", "Text", "TextOptions"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,10 @@ else:
 PAIRS = (
     "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directory of .jsonl, 'blimp', 'jblimp', "
     "'multiblimp/LANGUAGE' (deu, hin …) or 'bundled'."
+)
+BOS = (
+    "Put the beginning-of-sequence token before each row and each text, or nowhere. Default: before each row, if the "
+    "tokenizer itself begins a text with it."
 )
 CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."
 
@@ -41,7 +45,7 @@ class TextOptions(Options):
     separator: str | None = option(
         None, r"Text to insert after each text, such as '\n' after the lines of a document.", cli=_unescaped
     )
-    bos: bool | None = option(None, "Put the beginning-of-sequence token before each text.")
+    bos: Bos = option("auto", BOS)
     layout: Layout | None = option(
         None, "packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed."
     )

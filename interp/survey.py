@@ -12,16 +12,17 @@ from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.checks import collecting, warn
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
 from interp.declare import Analysis, find
 from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
-from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.probing.group import split_tasks
 from interp.probing.states import state_rows
 from interp.results import Result
 from interp.run.passes import Passes, asks, side_by_side
+from interp.words import beginning_words
 
 __all__ = ["ask_all"]
 
@@ -39,10 +40,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     says otherwise), and word frequency needs a bias in the prediction head. If a question cannot be asked, it is left
     out, and a warning says why.
 
-    `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
-    decoder's beginning-of-sequence token before each text, prompt and sentence. By default, a model made by
-    tools/train.py is read as it was trained. For other models there is no such token before texts, and before
-    sentences only if TransformerLens knows that the model needs it.
+    `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` says
+    where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
+    `interp.corpora.batches`.
 
     Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, `EncodingStudy`,
     `ProbingStudy`, and those of other packages.
@@ -64,9 +64,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
     table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
-    bos, encoder = _bos(model, options.bos), is_encoder(model)
+    bos, encoder = settled_bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
-    plain = corpora.batches(model, source, bos=bool(bos), **how)
+    plain = corpora.batches(model, source, bos=False if encoder else options.bos, **how)
     masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
     split_tasks(table, None)
     state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if encoder else "eos", bos=bos)
@@ -82,7 +82,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     for name in [name for name, one in possible.items() if one.reads == "prompts" and name not in left_out]:
         lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
         try:
-            data[name] = prompts(model, source, bos=bool(bos), seed=options.seed, **lengths)
+            data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
             left_out[name] = str(error)
     for name, why in left_out.items():
@@ -106,8 +106,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
     later = {name: one for name, one in possible.items() if name not in reading}
     steps = len(later) + 1
-    rows = f"{plain.settings['context']:,}"
-    _log.info("reading %s in rows of %s tokens", source.name, rows, extra={"step": 1, "steps": steps})
+    rows = f"rows of {plain.settings['context']:,} tokens"
+    begin = "" if encoder else f" {beginning_words(bos)}"
+    _log.info("reading %s in %s%s", source.name, rows, begin, extra={"step": 1, "steps": steps})
     results = yield from side_by_side(*map(asked, reading.values()))
     finished = options.finished or (lambda _: None)
     found: dict[str, Result] = dict(zip(reading, results, strict=True))
@@ -118,17 +119,6 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         found[name] = yield from asked(one)
         finished(found[name])
     return [found[name] for name in possible]
-
-
-def _bos(model: Model, bos: bool | None) -> bool | None:
-    """Whether a beginning-of-sequence token comes first. None: as TransformerLens does it for the model."""
-    if is_encoder(model):
-        return None
-    directory = origin(model).directory
-    if bos is None and directory is not None and (directory / "training.json").is_file():
-        _log.info("a beginning-of-sequence token stands before each text, as in training")
-        return True
-    return bos
 
 
 def _why_impossible(model: Model, analysis: Analysis, own: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,18 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import SupportsFloat
 
-__all__ = ["BIAS_WORD", "DECODER_NAME", "capitalized", "class_words", "count", "finer", "printed", "sentence", "within"]
+__all__ = [
+    "BIAS_WORD",
+    "DECODER_NAME",
+    "beginning_words",
+    "capitalized",
+    "class_words",
+    "count",
+    "finer",
+    "printed",
+    "sentence",
+    "within",
+]
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
@@ -39,6 +50,18 @@ def class_words(names: Iterable[str]) -> Mapping[str, str]:
         {}
     """
     return _CLASS_WORD if set(names) in _CLASSES else {}
+
+
+def beginning_words(bos: object) -> str:
+    """Where the beginning-of-sequence token stands, according to the `bos` of a provenance.
+
+    Examples:
+        >>> beginning_words("auto")
+        'with the beginning-of-sequence token at the start of each row'
+    """
+    if bos is False:
+        return "without a beginning-of-sequence token"
+    return "with the beginning-of-sequence token at the start of each row" + " and text" * (bos is True)
 
 
 def count(number: int, noun: str) -> str:

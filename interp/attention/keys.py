@@ -123,10 +123,11 @@ class KeyObserver(Observer):
         self.warn_of_absent()
 
     def warn_of_absent(self) -> None:
-        """Say once which classes have no token in the corpus. This is not said of BOS if it may be in `first`."""
+        """Say once which classes have no token in the corpus. Of the default ones, that is not said of `bos` and
+        `first`: one of them is where rows begin."""
         names = self.names
-        expected = [name for name in self.classes.names if name != "bos" or "first" not in names]
-        if absent := [name for name in expected if name not in names]:
+        begins = {"bos", "first"} if {"bos", "first"} <= {*self.classes.names} else set()
+        if absent := [name for name in self.classes.names if name not in names and name not in begins]:
             warn(f"no token of class {', '.join(absent)} in this text, so the tables have no rows for it")
 
 

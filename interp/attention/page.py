@@ -25,9 +25,9 @@ DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at m and a "
     "key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
-    "Classes of keys": "first is the token at the first position of a row, whatever it is; BOS, [CLS] and [SEP] are "
-    "the special tokens themselves; commas and periods are one class; other is everything else. Users can define "
-    "classes of their own.",
+    "Classes of keys": "BOS, [CLS] and [SEP] are the special tokens themselves; first is any other token at the first "
+    "position of a row; commas and periods are one class; other is everything else. Users can define classes of their "
+    "own.",
     "Gap": "C_j of a class of keys minus that of the other keys; n_dims_90 dimensions make 90 % of it.",
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many dimensions would lie "

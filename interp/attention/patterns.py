@@ -17,7 +17,7 @@ from interp.corpora import token_classes
 from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
-from interp.declare import Several
+from interp.declare import Bos, Several
 from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, view
 from interp.models.spelling import token_names
@@ -43,12 +43,12 @@ class AttentionInText:
     causal: bool
 
 
-def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: bool | None = None) -> AttentionInText:
+def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: Bos = "auto") -> AttentionInText:
     """The attention patterns of a layer on a text, and the contribution of one dimension of the key to the scores.
 
     Args:
-        bos: whether to put the beginning-of-sequence token before the text. Default: as the model was trained
-            (`cfg.default_prepend_bos`). An encoder reads `[CLS] … [SEP]`.
+        bos: whether to put the beginning-of-sequence token before the text. `"auto"`: see `interp.corpora.batches`. An
+            encoder reads `[CLS] … [SEP]`.
 
     Raises ValueError for a layer or dimension that does not exist, for a model whose scores are not sums over
     dimensions, that has no tokenizer or whose weights are not finite, and for a text without tokens or longer than the

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, get_args
 
@@ -13,20 +13,12 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
-from interp.corpora.sentences import (
-    Row,
-    frame,
-    masked_positions,
-    numbered,
-    packed_rows,
-    padded,
-    text_rows,
-    tokenizer_of,
-)
+from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of
+from interp.corpora.sentences import Cut, Row, masked_positions, numbered, packed_rows, padded, text_rows
 from interp.corpora.sources import Corpus, Source, load
-from interp.corpora.tokens import Unknown, tokens_of
+from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
-from interp.declare import Layout
+from interp.declare import Bos, Layout
 from interp.models.footprint import TOKENS_PER_ROW, default_rows, room_for_batches, weights_of, widths
 from interp.models.sites import Model, check_model, is_encoder
 
@@ -120,15 +112,22 @@ class Batches:
     read: Callable[[], Iterator[Batch]] = field(repr=False)
     corpus: Corpus | None = None
     tokenizer: Any = field(default=None, repr=False)
-    unknown: Callable[[], Unknown] = field(default=Unknown, repr=False)
+    counted: Callable[[], Counted] = field(default=Counted, repr=False)
     rows: Callable[[], Iterator[Row]] | None = field(default=None, repr=False)
     """The rows of the corpus in order, whatever batches they are read in; None if unknown."""
+    left_out_bos: int | None = None
+    """The id of the BOS that the tokenizer has and that `bos="auto"` left out."""
+    seen: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What a pass has found out about the text, for the provenance."""
 
     @property
     def about(self) -> dict[str, Any]:
-        """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know. If the
-        text has not been read to its end, this reads it."""
-        return self.settings | {"unknown_share": self.unknown().share}
+        """The settings; as `unknown_share`, the share of the text's tokens that the tokenizer does not know; as
+        `special_tokens`, how often each special token is written out in it; and what was seen. If the text has not been
+        read to its end, this reads it."""
+        counted = self.counted()
+        written = {"special_tokens": dict(counted.special)} if counted.special else {}
+        return {**self.settings, "unknown_share": counted.share, **written, **self.seen}
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -148,7 +147,7 @@ def batches(
     layout: Layout | None = None,
     context: int | None = None,
     batch_size: int | None = None,
-    bos: bool = False,
+    bos: Bos = "auto",
     eos: bool = False,
     mask_rate: float | int | None = None,
     seed: int = 0,
@@ -158,8 +157,9 @@ def batches(
     `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens; an incomplete last row is
     left out. `"texts"` puts one text per row, padded on the right, and continues a text that is longer than a row in
     the next row. Rows are sorted by length within windows of 1,000. Every row of an encoder is `[CLS] … [SEP]`. For
-    causal models each real position is read, and its target is the next token of the row. For encoders with a
-    `mask_rate`, the masked positions are read.
+    causal models each real position is read, and its target is the next token of the row, but no prediction is read
+    at a beginning-of-sequence token that stands in the middle of a text, because a row begins there. For encoders with
+    a `mask_rate`, the masked positions are read.
 
     Args:
         corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are and must not contain
@@ -171,7 +171,10 @@ def batches(
         context: tokens per row, at most the model's context. Default: the model's context, but at most 1,024.
         batch_size: rows per batch. Default: as many as make about 4,096 tokens and 2²⁶ logits, or the largest power of
             two of them whose forward pass fits in half of the machine's memory after subtracting the weights.
-        bos: put the beginning-of-sequence token before each text (causal models).
+        bos: put a beginning-of-sequence token at the start of each row and before each text (True) or nowhere (False),
+            for causal models. `"auto"` puts one at the start of each row if the tokenizer itself begins a text with
+            one, as those of Llama and Gemma do; before each text too, if tools/train.py trained the model in this way;
+            and else nowhere. A text that begins with the token already is not given another one.
         eos: put the end-of-sequence token after each text (causal models).
         mask_rate: the share of an encoder's tokens to replace by `[MASK]`, each drawn independently (Kobayashi et
             al. 2023 replace 12 %, all of them by `[MASK]`). None masks nothing.
@@ -182,7 +185,7 @@ def batches(
             are unknown; or, while reading, the corpus is shorter than one row or the tokenizer knows none of its
             tokens.
 
-    Warns if more than 5 % of the tokens are unknown.
+    Warns if more than 5 % of the tokens are unknown, and of special tokens that are written out in the text.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -194,7 +197,7 @@ def batches(
     encoder = is_encoder(model)
     given = corpus if isinstance(corpus, Tensor) else None
     if given is not None:
-        _check_given(given, context, bos or eos, column is not None or limit is not None or bool(separator))
+        _check_given(given, context, bos is True or eos, column is not None or limit is not None or bool(separator))
         context = given.shape[1]
     context = min(model.cfg.n_ctx, TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
@@ -208,7 +211,8 @@ def batches(
     special = [token_id for token_id in known.values() if token_id is not None]
 
     settings: dict[str, Any] = {
-        "layout": layout, "context": int(context), "batch_size": int(batch_size), "bos": bos, "eos": eos,
+        "layout": layout, "context": int(context), "batch_size": int(batch_size),
+        "bos": False if given is not None else settled_bos(model, bos), "eos": eos,
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
     if given is not None:
@@ -225,6 +229,8 @@ def batches(
             batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
             stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
             batch = replace(batch, stretches=stretches, rows=rows)
+            if any(row.resumed for row in group):
+                batch.read[:, 0] = torch.tensor([not row.resumed for row in group])
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
@@ -248,21 +254,23 @@ class _Rows(NamedTuple):
 def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
     check_ids(model, given)
     ids = given.detach().cpu().numpy()
-    found = Unknown.of(ids, model.tokenizer, "these token ids")
-    settings = {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
-    about = {"n_texts": len(ids), "unknown": lambda: found}
-    return _Rows(lambda: numbered((row, [len(row)]) for row in ids), settings | {"largest_id": int(ids.max())}, about)
+    counted = Counted(ids.size, int((ids == unknown_id(model.tokenizer)).sum()))
+    counted.checked(model.tokenizer, "these token ids")
+    fingerprint, largest = xxhash.xxh3_128(ids.tobytes()).hexdigest(), int(ids.max())
+    settings = {"corpus": "tokens", "fingerprint": fingerprint, "largest_id": largest}
+    about = {"n_texts": len(ids), "counted": lambda: counted}
+    return _Rows(lambda: numbered(Cut(row, [len(row)]) for row in ids), settings, about)
 
 
-def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: bool, eos: bool) -> _Rows:
+def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: Bos, eos: bool) -> _Rows:
     tokens = tokens_of(source, tokenizer_of(model))
     settings = {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
     settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer)}
     n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
-    about = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "unknown": tokens.unknown}
-    cut = text_rows if layout == "texts" else partial(packed_rows, each_row=is_encoder(model))
-    framed = frame(model, bos, eos)
-    return _Rows(lambda: numbered(cut(tokens, context, framed)), settings, about)
+    about = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "counted": tokens.counted}
+    about["left_out_bos"] = left_out_bos(model, bos)
+    cut, around = text_rows if layout == "texts" else packed_rows, frame(model, bos, eos)
+    return _Rows(lambda: numbered(cut(tokens, context, around)), settings, about)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -286,14 +294,14 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """Batches as they are, or `batches(model, data, **settings)` for anything else. A setting of None (or an empty
-    separator) is left open.
+    """Batches as they are, or `batches(model, data, **settings)` for anything else. A setting of None, an empty
+    separator and `bos="auto"` are left open.
 
     Raises ValueError for batches that were made with other settings or for another model, and if settings of texts
     (column, limit, separator) are given with batches.
     """
     check_model(model)
-    given = {key: value for key, value in settings.items() if value is not None and value != ""}
+    given = {key: value for key, value in settings.items() if value not in (None, "", "auto")}
     if isinstance(data, Batches):
         if of_texts := [key for key in ("column", "limit", "separator") if key in given]:
             raise ValueError(f"these batches have their texts; give {', '.join(of_texts)} to interp.corpora.batches")
@@ -337,19 +345,20 @@ def check_batches(model: Model, prepared: Batches) -> None:
 
 
 def _check_settings(
-    model: Model, layout: str, context: int, batch_size: int | None, bos: bool, eos: bool, mask_rate: float | None
+    model: Model, layout: str, context: int, batch_size: int | None, bos: Bos, eos: bool, mask_rate: float | None
 ) -> None:
     check_choice("layout", layout, get_args(Layout))
     whole_number(context, "context")
     whole_number(1 if batch_size is None else batch_size, "batch_size")
     encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
-    least = 3 if encoder else 2 + bos + eos
+    least = 3 if encoder else 2 + bool(settled_bos(model, bos)) + eos
     problems = {
         f"context must be {least} … {n_ctx} tokens for this model, found {context}; choose one within this range": not (
             least <= context <= n_ctx
         ),
         f"batch_size must be at least 1 row, found {batch_size}": batch_size is not None and batch_size < 1,
-        "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder and (bos or eos),
+        "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder
+        and (bos is True or eos),
         "mask_rate is for encoders (BERT); a causal model reads every position": masks and not encoder,
         f"mask_rate must lie between 0 and 1, found {mask_rate}": mask_rate is not None and not 0 < mask_rate < 1,
     }

@@ -75,8 +75,9 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     """The classes of a model's tokens: the default ones, or a user's.
 
     The default classes are `cls`, `sep`, `comma_period` and `other` for encoders, and `first`, `bos`, `comma_period`
-    and `other` for causal models. `first` is the first position of each row, whatever token is there: it draws much
-    attention (a sink), which would otherwise count as attention to that token's class. `comma_period` has the tokens
+    and `other` for causal models. `bos` is the beginning-of-sequence token, and `first` any other token at the first
+    position of a row: it draws much attention (a sink), which would otherwise count as attention to the class of
+    whatever token is there. `comma_period` has the tokens
     whose text is one comma or one period of any script (`,`, `.`, `、`, `。`, `،`, `।` …), with or without spaces.
 
     A mapping defines other classes, and all other tokens are in `other`. A class is given by token ids; by a class of
@@ -118,12 +119,13 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     names = *given, "other"
     if classes is not None or is_encoder(model):
         return TokenClasses(names, classes_of)
-    return TokenClasses(("first", *names), lambda tokens: _first_apart(classes_of(tokens)))
+    return TokenClasses(("first", *names), lambda tokens: _first_apart(classes_of(tokens), names.index("bos")))
 
 
-def _first_apart(numbers: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-    """Class 0 at the first position, and the other classes after it."""
-    return (numbers + 1).masked_fill(torch.arange(numbers.shape[1], device=numbers.device) == 0, 0)
+def _first_apart(numbers: Int[Tensor, "batch pos"], bos: int) -> Int[Tensor, "batch pos"]:
+    """Class 0 at the first position, unless there is a BOS, and the other classes after it."""
+    first = torch.arange(numbers.shape[1], device=numbers.device) == 0
+    return (numbers + 1).masked_fill(first & (numbers != bos), 0)
 
 
 class _Assigned:

@@ -11,9 +11,9 @@ from jaxtyping import Integer
 
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches
-from interp.corpora.sentences import tokenizer_of
+from interp.corpora.frames import tokenizer_of
 from interp.corpora.sources import Corpus, Source, load
-from interp.corpora.tokens import Unknown, tokens_of, unknown_id
+from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import Unigrams
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
@@ -47,7 +47,7 @@ def count_unigrams(
     source, tokenizer = load(corpus, column=column, limit=limit, separator=separator), tokenizer_of(model)
     found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
     if (token_id := unknown_id(tokenizer)) is not None:
-        Unknown(found.n_tokens, int(found.counts[token_id])).check(tokenizer, source.name)
+        Counted(found.n_tokens, int(found.counts[token_id])).checked(tokenizer, source.name)
     return found
 
 

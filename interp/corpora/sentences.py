@@ -1,13 +1,4 @@
-"""Text as token ids: framing, cutting, padding and masking.
-
-What is put before and after a text:
-
-- An encoder always reads `[CLS] … [SEP]`.
-- A sentence that is read by itself (minimal pairs, probes) begins with the beginning-of-sequence token if the model was
-  trained in this way, according to TransformerLens (`cfg.default_prepend_bos`).
-- Running text and prompts, which are cut out of longer text, begin without such a token.
-- `bos=True` and `bos=False` override this. Token ids are read as they are.
-"""
+"""Text as token ids: cutting, padding and masking."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,22 +11,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from interp.checks import check_token_ids, list_of_strings
-from interp.models.sites import Model, check_model, is_encoder
+from interp.corpora.frames import Frame, frame, framed, tokenizer_of, unframed
+from interp.declare import Bos
+from interp.models.sites import Model
 
-__all__ = ["Row", "encode", "frame", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
-__all__ += ["text_rows", "tokenizer_of"]
+__all__ = ["Cut", "Row", "encode", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
+__all__ += ["text_rows"]
 
 _ROWS_OF_A_STRETCH = 8
-_NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", "cls": "[CLS]", "sep": "[SEP]"}
-
-
-def tokenizer_of(model: Model) -> Any:
-    """The model's tokenizer. Raises ValueError if it has none."""
-    check_model(model)
-    if model.tokenizer is None:
-        how = "set model.tokenizer, or give a causal model token ids [rows, pos]"
-        raise ValueError(f"this model has no tokenizer, so it cannot read or mask text; {how}")
-    return model.tokenizer
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -44,24 +27,8 @@ def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return list(tokenizer(texts, **options)["input_ids"])
 
 
-def frame(model: Model, bos: bool = False, eos: bool = False) -> tuple[list[int], list[int]]:
-    """The token ids before and after a text: the requested tokens, or `[CLS]` and `[SEP]` for an encoder.
-
-    Raises ValueError for a token that the tokenizer or the model's vocabulary does not have.
-    """
-    tokenizer = tokenizer_of(model)
-    framed = []
-    for name, wanted in {"cls": True, "sep": True}.items() if is_encoder(model) else {"bos": bos, "eos": eos}.items():
-        token_id = getattr(tokenizer, f"{name}_token_id")
-        if wanted and (token_id is None or token_id >= model.cfg.d_vocab):
-            needed = ", which an encoder reads" if is_encoder(model) else f"; read without it ({name}=False)"
-            raise ValueError(f"this model's tokenizer has no {_NAMES[name]}{needed}")
-        framed.append([token_id] if wanted else [])
-    return framed[0], framed[1]
-
-
 def sentence_rows(
-    model: Model, sentences: Sequence[str], *, bos: bool | None = None, end: Sequence[int] = (), least: int = 1
+    model: Model, sentences: Sequence[str], *, bos: Bos = "auto", end: Sequence[int] = (), least: int = 1
 ) -> list[list[int]]:
     """Token ids of sentences that are read by themselves, with their frame, followed by `end`.
 
@@ -71,11 +38,13 @@ def sentence_rows(
     """
     sentences = list_of_strings(sentences, "sentences")
     tokenizer = tokenizer_of(model)
-    before, after = frame(model, bos=model.cfg.default_prepend_bos if bos is None else bos)
+    around = frame(model, bos)
+    before, after = around.before, [*around.after, *end]
     rows = []
     for sentence, ids in zip(sentences, encode(tokenizer, sentences), strict=True):
-        rows.append([*before, *ids, *after, *end])
-        if not ids or not least <= len(rows[-1]) <= model.cfg.n_ctx:
+        own = ids[unframed(ids, before, after)]
+        rows.append([*before, *own, *after])
+        if not own or not least <= len(rows[-1]) <= model.cfg.n_ctx:
             wanted = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
             found = f"{len(rows[-1])} token{'s' * (len(rows[-1]) != 1)}"
             raise ValueError(f"{sentence[:60]!r} has {found}; expected {wanted}")
@@ -93,9 +62,19 @@ def padded(
     return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
 
 
+class Cut(NamedTuple):
+    """Token ids cut out of a corpus as a row, the positions before which a text ends, and whether the row has a BOS
+    although a text does not begin there."""
+
+    ids: Sequence[int] | Int[np.ndarray, " pos"]
+    ends: Sequence[int]
+    resumed: bool = False
+
+
 class Row(NamedTuple):
-    """A row that a model reads: its token ids, the positions before which a text ends, and the numbers in the corpus of
-    the row, of its *stretch*, and of the text in which it begins.
+    """A row that a model reads: its token ids, the positions before which a text ends, the numbers in the corpus of the
+    row, of its *stretch*, and of the text in which it begins, and whether it is `resumed`, that is, begins with a BOS
+    in the middle of a text.
 
     A stretch ends with a row in which a text ends, or else after eight rows. What is read in different stretches is
     treated as independent (`interp.run.groups`).
@@ -106,6 +85,7 @@ class Row(NamedTuple):
     number: int
     stretch: int
     first_text: int
+    resumed: bool
 
     @property
     def n_texts(self) -> int:
@@ -117,54 +97,58 @@ class Row(NamedTuple):
         return self.first_text + bisect_right(self.ends, pos)
 
 
-def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], Sequence[int]]]) -> Iterator[Row]:
-    """Number rows of token ids, each given with the positions before which a text ends."""
+def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
+    """Number the rows of a corpus."""
     stretch = length = first_text = 0
-    for number, (ids, ends) in enumerate(rows):
-        yield Row(np.asarray(ids), ends, number, stretch, first_text)
+    for number, (ids, ends, resumed) in enumerate(cuts):
+        yield Row(np.asarray(ids), ends, number, stretch, first_text, resumed)
         length, first_text = length + 1, first_text + len(ends)
         if ends or length == _ROWS_OF_A_STRETCH:
             stretch, length = stretch + 1, 0
 
 
-def packed_rows(
-    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], *, each_row: bool
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Full rows cut out of one stream, each with the positions before which a text ends. Each text has the frame around
-    it, or, with `each_row`, each row."""
-    before, after = frame
-    room = context - len(before) - len(after) if each_row else context
+def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
+    """Full rows cut out of one stream of texts."""
+    before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []
+    fresh = True  # a text begins where the next row does
     for ids in encoded:
-        buffer += ids if each_row else before + ids + after
+        own = ids[unframed(ids, before, after)] if after else ids
+        buffer += framed(own, around.before_text, around.after_text)
         ends.append(len(buffer))
         start = 0
-        while len(buffer) - start >= room:
-            piece, first, start = buffer[start : start + room], start, start + room
-            row = before + piece + after if each_row else piece
-            finished = bisect_right(ends, start)
-            shift = len(before) * each_row - first
-            yield row, [len(row) if end == start else end + shift for end in ends[:finished]]
+        while True:
+            head = [] if buffer[start : start + len(before)] == before else before
+            stop = start + context - len(head) - len(after)
+            if stop > len(buffer):
+                break
+            row = [*head, *buffer[start:stop], *after]
+            finished = bisect_right(ends, stop)
+            shift = len(head) - start
+            ended = [len(row) if end == stop else end + shift for end in ends[:finished]]
+            yield Cut(row, ended, resumed=bool(head) and not fresh)
+            fresh = finished > 0 and ends[finished - 1] == stop
+            start = stop
             del ends[:finished]
         del buffer[:start]
         ends = [end - start for end in ends]
 
 
-def text_rows(
-    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]
-) -> Iterator[tuple[list[int], list[int]]]:
-    """One row per text, with the positions before which a text ends. A text that is too long continues in the next row,
-    with its own frame. A text without tokens ends at the beginning of the next row."""
-    before, after = frame
+def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
+    """One row per text. A text that is too long continues in the next row, with its own frame. A text without tokens
+    ends at the beginning of the next row."""
+    before, after = around.before, [*around.after, *around.after_text]
     room = context - len(before) - len(after)
     ends: list[int] = []
     for ids in encoded:
-        if not ids:
+        own = ids[unframed(ids, before, after)]
+        if not own:
             ends.append(0)
-        for start in range(0, len(ids), room):
-            row = before + ids[start : start + room] + after
-            yield row, ends + [len(row)] * (start + room >= len(ids))
+        for start in range(0, len(own), room):
+            row = [*before, *own[start : start + room], *after]
+            ended = ends + [len(row)] * (start + room >= len(own))
+            yield Cut(row, ended, resumed=bool(before) and start > 0)
             ends = []
 
 

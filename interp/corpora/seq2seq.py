@@ -9,8 +9,9 @@ import xxhash
 
 from interp.checks import check_token_ids, list_of_strings, whole_number
 from interp.corpora.batching import Batch, Batches
-from interp.corpora.sentences import padded, tokenizer_of
-from interp.corpora.tokens import Unknown
+from interp.corpora.frames import tokenizer_of
+from interp.corpora.sentences import encode, padded
+from interp.corpora.tokens import Counted
 from interp.corpora.unigrams import tokenizer_hash
 from interp.models.sites import Model, view
 
@@ -66,7 +67,8 @@ def teacher_forced(
     largest = max(max(map(max, read)), max(map(max, written)))
     check_token_ids(largest, model.cfg.d_vocab, "the pairs have")
     pad_id = tokenizer.pad_token_id or 0
-    unknown = Unknown.of(np.concatenate([*read, *written]), tokenizer, "the pairs")
+    ids = np.concatenate(encode(tokenizer, [*sources, *targets]))
+    counted = Counted.of(ids, tokenizer).checked(tokenizer, "the pairs")
 
     def batches() -> Iterator[Batch]:
         for first in range(0, len(read), size):
@@ -83,4 +85,4 @@ def teacher_forced(
         "layout": "pairs", "context": max(map(len, written)), "batch_size": size, "corpus": "pairs",
         "fingerprint": fingerprint, "tokenizer": tokenizer_hash(tokenizer), "largest_id": largest,
     }  # fmt: skip
-    return Batches(settings, len(sources), batches, tokenizer=tokenizer, unknown=lambda: unknown)
+    return Batches(settings, len(sources), batches, tokenizer=tokenizer, counted=lambda: counted)

@@ -1,9 +1,10 @@
 """The token ids of a corpus, whose texts are tokenised once and then read from temporary files."""
 
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -16,7 +17,7 @@ from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import chunked, tokenizer_hash
 
-__all__ = ["Tokens", "Unknown", "tokens_of", "unknown_id"]
+__all__ = ["Counted", "Tokens", "special_ids", "tokens_of", "unknown_id"]
 
 MOST_KEPT = 2**28  # the most tokens that are kept, one gigabyte
 _ENOUGH = 10_000  # reading stops after this many tokens if all of them are unknown
@@ -33,12 +34,22 @@ def unknown_id(tokenizer: Any) -> int | None:
     return None if token_id is None or token_id in others else int(token_id)
 
 
+def special_ids(tokenizer: Any) -> list[int]:
+    """The ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template, without the unknown
+    one."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {*getattr(tokenizer, "all_special_ids", ()), *(number for number, one in added.items() if one.special)}
+    return sorted(special - {unknown_id(tokenizer)})
+
+
 @dataclass(frozen=True)
-class Unknown:
-    """The number of tokens of a text, and how many of them are unknown."""
+class Counted:
+    """The number of tokens of a text, how many of them are unknown, and how often each special token is written out in
+    it."""
 
     n_tokens: int = 0
     n_unknown: int = 0
+    special: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -46,14 +57,19 @@ class Unknown:
         return self.n_unknown / self.n_tokens if self.n_tokens else None
 
     @classmethod
-    def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any, where: str) -> "Unknown":
-        """The numbers for complete token ids. Raises and warns as `check` does."""
-        found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
-        found.check(tokenizer, where)
-        return found
+    def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any) -> "Counted":
+        numbers, counts = np.unique(ids[np.isin(ids, special_ids(tokenizer))], return_counts=True)
+        names = tokenizer.convert_ids_to_tokens(numbers.tolist()) if len(numbers) else []
+        special = dict(zip(names, counts.tolist(), strict=True))
+        return cls(ids.size, int((ids == unknown_id(tokenizer)).sum()), special)
 
-    def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
-        """Raise ValueError if every token is unknown; warn above 5 %, unless `quiet`."""
+    def __add__(self, other: "Counted") -> "Counted":
+        special = dict(Counter(self.special) + Counter(other.special))
+        return Counted(self.n_tokens + other.n_tokens, self.n_unknown + other.n_unknown, special)
+
+    def checked(self, tokenizer: Any, where: str, *, quiet: bool = False) -> "Counted":
+        """The same numbers. Raises ValueError if every token is unknown. Unless `quiet`, warns above 5 % and of
+        special tokens."""
         share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
         if share == 1.0:
             what = f"all {self.n_tokens:,} tokens read from {where} are {tokenizer.unk_token}"
@@ -61,6 +77,10 @@ class Unknown:
         if share > _WARN_ABOVE and not quiet:
             what = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
             warn(f"{what}, for text that {does_not_know}; they count as one word")
+        if self.special and not quiet:
+            listed = ", ".join(f"{token} {n:,} ×" for token, n in self.special.items())
+            warn(f"special tokens are written out in {where} and are read as such: {listed}")
+        return self
 
 
 class Tokens:
@@ -69,20 +89,21 @@ class Tokens:
     The first reading tokenises the texts. If it reaches the end, up to 2²⁸ tokens are kept in unnamed temporary files
     and read from there afterwards. A longer corpus is tokenised at every reading.
 
-    While reading, raises ValueError if the tokenizer knows none of the tokens, and warns if more than 5 % are unknown.
+    While reading, raises ValueError if the tokenizer knows none of the tokens, and warns if more than 5 % are unknown,
+    and of special tokens that are written out in the text.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: Any) -> None:
         self.corpus, self.tokenizer = corpus, tokenizer
-        self._unknown: Unknown | None = None
+        self._counted: Counted | None = None
         self._kept: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
-    def unknown(self) -> Unknown:
-        """How many tokens are unknown to the tokenizer. If the corpus has not been read to its end, this reads it."""
-        while self._unknown is None:
+    def counted(self) -> Counted:
+        """How many tokens are unknown or special. If the corpus has not been read to its end, this reads it."""
+        while self._counted is None:
             for _ in self.chunks():
                 pass
-        return self._unknown
+        return self._counted
 
     def __iter__(self) -> Iterator[list[int]]:
         for ids, lengths in self.chunks():
@@ -110,18 +131,17 @@ class Tokens:
         if whole._kept is not None:
             lengths = whole._kept[1][: self.corpus.limit]
             ids = whole._kept[0][: lengths.sum(dtype=np.int64)]
-            self._unknown = Unknown.of(ids, self.tokenizer, self.corpus.name)
+            self._counted = Counted.of(ids, self.tokenizer).checked(self.tokenizer, self.corpus.name)
             self._kept = ids, lengths
 
     def _tokenised(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-        token_id = unknown_id(self.tokenizer)
-        found = Unknown()
+        found = Counted()
         with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as lengths_file:
             for chunk in chunked(self.corpus):
                 rows = encode(self.tokenizer, chunk)
                 ids = np.fromiter(chain.from_iterable(rows), np.int32)
                 lengths = np.array([len(row) for row in rows], np.int32)
-                found = Unknown(found.n_tokens + len(ids), found.n_unknown + int((ids == token_id).sum()))
+                found += Counted.of(ids, self.tokenizer)
                 if found.n_tokens >= _ENOUGH and found.n_unknown == found.n_tokens:
                     break
                 if found.n_tokens <= MOST_KEPT:
@@ -129,8 +149,7 @@ class Tokens:
                         ids.tofile(ids_file)
                         lengths.tofile(lengths_file)
                 yield ids, lengths
-            found.check(self.tokenizer, self.corpus.name, quiet=self._unknown is not None)
-            self._unknown = found
+            self._counted = found.checked(self.tokenizer, self.corpus.name, quiet=self._counted is not None)
             with suppress(OSError, ValueError):  # the files are missing or incomplete
                 kept = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")
                 if len(kept[0]) == found.n_tokens == kept[1].sum(dtype=np.int64):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from interp.checks import check_choice, check_seed, unicode_text, whole_number
 from interp.corpora.batching import Batch, Text, predicted_batches
-from interp.corpora.sentences import encode, tokenizer_of
+from interp.corpora.frames import tokenizer_of
+from interp.corpora.sentences import encode
 from interp.declare import Several, listed
 from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit

@@ -17,10 +17,12 @@ from transformers import GenerationConfig
 
 from interp.checks import check_seed, unicode_text, whole_number
 from interp.corpora import load
-from interp.corpora.sentences import encode, frame, padded, tokenizer_of
+from interp.corpora.frames import frame, framed, settled_bos, tokenizer_of, unframed
+from interp.corpora.sentences import encode, padded
 from interp.corpora.sources import Corpus, Source
-from interp.corpora.tokens import Unknown, tokens_of
+from interp.corpora.tokens import Counted, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
+from interp.declare import Bos
 from interp.generation.options import DECODERS, Decoder
 from interp.models.head import prediction_head
 from interp.models.identity import check_weights
@@ -80,7 +82,7 @@ def prompts(
     new_tokens: int = NEW_TOKENS,
     limit: int | None = None,
     column: str | None = None,
-    bos: bool = False,
+    bos: Bos = "auto",
     seed: int = 0,
 ) -> Prompts:
     """The first tokens of random texts that are long enough to include a human continuation.
@@ -94,7 +96,7 @@ def prompts(
         prompt_tokens: the number of tokens per prompt, without the beginning-of-sequence token.
         new_tokens: the number of tokens of a continuation.
         limit, column: see `interp.corpora.load`.
-        bos: put the beginning-of-sequence token before each prompt.
+        bos: put the beginning-of-sequence token before each prompt. `"auto"`: see `interp.corpora.batches`.
         seed: the seed for drawing texts.
 
     Raises ValueError if fewer than `n` texts are long enough, if lengths are too small or exceed the context, for a
@@ -112,26 +114,25 @@ def prompts(
     n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
     if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
-    whole = prompt_tokens + new_tokens
-    if bos + whole > model.cfg.n_ctx:
-        lengths = f"prompts of {prompt_tokens + bos} tokens and {new_tokens} new tokens"
+    whole, tokenizer = prompt_tokens + new_tokens, tokenizer_of(model)
+    before = frame(model, bos).before
+    if len(before) + whole > model.cfg.n_ctx:
+        lengths = f"prompts of {prompt_tokens + len(before)} tokens and {new_tokens} new tokens"
         raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
-    tokenizer = tokenizer_of(model)
-    if bos and tokenizer.bos_token_id is None:
-        raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
     corpus = load(text, limit=limit, column=column)
-    found = _drawn((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n, seed)
+    texts = (ids[unframed(ids, before, [])] for ids in tokens_of(corpus, tokenizer))
+    found = _drawn((ids[:whole] for ids in texts if len(ids) >= whole), n, seed)
     if len(found) < n:
         long = f"{count(len(found), 'text')} of at least {whole} tokens"
         instead = "ask for fewer (n) or shorter ones (prompt_tokens), or give more text"
         raise ValueError(f"{corpus.name} has {long}, expected {n}; {instead}")
     ids = np.array(found, dtype=np.int64)
-    first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
+    first = np.tile(np.array(before, dtype=np.int64), (n, 1))
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
         "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
-        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": bos, "prompt_seed": seed,
-        "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
+        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": settled_bos(model, bos), "prompt_seed": seed,
+        "unknown_share": Counted.of(ids, tokenizer).checked(tokenizer, f"the prompts from {corpus.name}").share,
     }  # fmt: skip
     return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
 
@@ -173,7 +174,7 @@ def generate(
     seed: int = 0,
     max_new_tokens: int | None = None,
     batch_size: int = BATCH_SIZE,
-    bos: bool = False,
+    bos: Bos = "auto",
     use_cache: bool = True,
     progress: bool = True,
 ) -> list[Generation]:
@@ -197,7 +198,7 @@ def generate(
             depends on its batch, and so on `batch_size` and the other prompts.
         max_new_tokens: the largest number of new tokens. Default: that of the config, else 50.
         batch_size: the number of prompts per batch.
-        bos: put the beginning-of-sequence token before each string.
+        bos: put the beginning-of-sequence token before each string. `"auto"`: see `interp.corpora.batches`.
         use_cache: keep keys and values from step to step.
         progress: whether to show a progress bar.
 
@@ -342,7 +343,7 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
     return config
 
 
-def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: bool, new: int) -> list[list[int]]:
+def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: Bos, new: int) -> list[list[int]]:
     """The token ids of each prompt. Each must leave room in the context for `new` tokens."""
     expected = "expected a list of prompts, strings or lists of token ids, found"
     if isinstance(prompts, str):
@@ -363,14 +364,15 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: b
     return rows
 
 
-def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
+def _row(model: Model, prompt: str | Sequence[int], bos: Bos) -> list[int]:
     if not isinstance(prompt, str):
-        if bos:
+        if bos is True:
             raise ValueError("token ids are read as they are; add bos to them yourself")
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable) or getattr(prompt, "ndim", 1) != 1:
             raise TypeError(f"a prompt must be a string or a list of token ids, found {prompt!r}")
         return [whole_number(token_id, "a token id") for token_id in prompt]
-    return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
+    (ids,) = encode(tokenizer_of(model), [unicode_text(prompt, "a prompt")])
+    return framed(ids, frame(model, bos).before, [])
 
 
 def decode_batch(

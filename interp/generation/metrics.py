@@ -16,7 +16,8 @@ from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
 from interp.corpora.batching import Batch
-from interp.corpora.sentences import encode, frame
+from interp.corpora.frames import frame
+from interp.corpora.sentences import encode
 from interp.corpora.unigrams import Unigrams
 from interp.models.identity import check_weights
 from interp.models.running import running
@@ -166,7 +167,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     """
     texts = list_of_strings(texts, "texts")
     check_weights(model)
-    before, after = frame(model)
+    before, after, *_ = frame(model, bos=False)
     room = model.cfg.n_ctx - len(before) - len(after)
     rows = [before + ids[:room] + after for ids in encode(model.tokenizer, texts)]
     if not all(rows):

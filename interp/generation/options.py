@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from interp.declare import Analysis, Layout, Several, option
-from interp.options import CountsOptions
+from interp.declare import Analysis, Bos, Layout, Several, option
+from interp.options import BOS, CountsOptions
 
 __all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
 
@@ -33,7 +33,7 @@ class GenerationOptions(CountsOptions):
     new_tokens: int | None = option(None, "Tokens to generate; shorter texts are left out. Default: 50.", least=4)
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
-    bos: bool | None = option(None, "Put the beginning-of-sequence token before each prompt.")
+    bos: Bos = option("auto", BOS)
     features: Model | str | None = option(
         None, "Model whose features MAUVE compares (its authors use gpt2-large).", cli=str
     )
@@ -57,6 +57,6 @@ ANALYSIS = Analysis(
     check="interp.generation.tables:check_asked",
     cost="interp.generation.costs:dry_run",
     impossible="interp.generation.decoding:why_impossible",
-    paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},
+    paper={"bos": "auto", "scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
 )

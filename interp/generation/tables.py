@@ -207,7 +207,7 @@ def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Seque
 
 def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     names = ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")
-    asked = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    asked = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, "auto")}
     if not isinstance(text, Prompts):
         return prompts(model, text, **asked, seed=options.seed)
     if asked:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.models.beginning import remember_beginning
 from interp.models.drafts import Bridged, Draft, Hooked
 from interp.models.pretrained import MASKED, Stored, check_finite, context_of
 from interp.models.sites import Model, view
@@ -57,6 +58,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         placement = placed(draft.reference, where, dtype)
         expected = _Assembly(name, stored, draft, batch, dtype, placement).run()
     model = draft.model
+    remember_beginning(model.tokenizer, tokenizer)
     del draft  # together with what was read from the files
     placement.finish(model, dtype)
     found = view(model).run(batch.to(model.W_U.device), None).float().cpu().log_softmax(-1)

@@ -14,11 +14,12 @@ from tqdm.auto import tqdm
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
+from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import check_pairs
-from interp.declare import Mode
+from interp.declare import Bos, Mode
 from interp.hooks import ablate_dims
 from interp.models.running import running
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model
 from interp.probing.group import split_pairs
 from interp.probing.judgements import by_task, check_scores, judged
 from interp.probing.options import Score
@@ -58,7 +59,7 @@ def minimal_pair_accuracy(
     *,
     scores: Sequence[Score] = ("sum",),
     whole_words: bool = False,
-    bos: bool | None = None,
+    bos: Bos = "auto",
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:
@@ -98,7 +99,7 @@ def ablation_effect(
     modes: Sequence[Mode] = ("zero", "mean"),
     draws: int = 5,
     limit: int | None = None,
-    bos: bool | None = None,
+    bos: Bos = "auto",
     score: Score = "sum",
     whole_words: bool = False,
     by_perplexity: bool = False,
@@ -191,7 +192,7 @@ class _Task(NamedTuple):
         score: Score,
         *,
         whole_words: bool,
-        bos: bool | None,
+        bos: Bos,
     ) -> "_Task | None":
         """The task, or None if the model has no judgement to remove."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
@@ -255,12 +256,12 @@ def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tupl
 
 
 def _moments(
-    model: Model, sentences: list[str], state: int, bos: bool | None
+    model: Model, sentences: list[str], state: int, bos: Bos
 ) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
     """Mean and root mean square of every dimension over the tokens, with each sentence read by itself."""
-    bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
     profile = DimensionProfile(model, token_classes(model, None))
-    observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), profile, progress=False)
+    text = batches(model, sentences, layout="texts", bos=settled_bos(model, bos), batch_size=_ROWS)
+    observe(model, text, profile, progress=False)
     of_state = profile.table.query(f"state == {state} and key_class == 'all'").sort_values("dim")
     mean, sd = (of_state[name].to_numpy(copy=True) for name in ("mean", "sd"))
     return mean, np.sqrt(mean**2 + sd**2)

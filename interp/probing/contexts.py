@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from interp.corpora.batching import Batches
-from interp.corpora.sentences import numbered
+from interp.corpora.sentences import Cut, numbered
 from interp.probing.states import States
 from interp.run.contexts import CONTEXTS
 
@@ -39,7 +39,7 @@ def neuron_tokens(states: States, neurons: Iterable[tuple[int, int]]) -> pd.Data
     if states.tokens is None:
         raise ValueError("these states lack the largest tokens; collect them with largest=True")
     rows = states.rows
-    read = Batches({}, len(rows), lambda: iter(()), rows=lambda: numbered((row, [len(row)]) for row in rows))
+    read = Batches({}, len(rows), lambda: iter(()), rows=lambda: numbered(Cut(row, [len(row)]) for row in rows))
     table = states.tokens.table(read, neurons)
     pair, side = table["text"] // 2, table["text"] % 2
     task = states.pairs["UID"].to_numpy()[pair]

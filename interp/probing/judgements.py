@@ -8,6 +8,7 @@ import pandas as pd
 
 from interp.checks import check_choice, list_of_strings
 from interp.corpora.pairs import check_pairs
+from interp.declare import Bos
 from interp.models.sites import Model
 from interp.probing.options import Score
 from interp.probing.scores import Sentences, TokenScores, sentence_scores
@@ -20,7 +21,7 @@ _OF_DIFFERENCE = {"probe": "score", "low": "difference_low", "high": "difference
 
 
 def judged(
-    model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: bool | None
+    model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: Bos
 ) -> Passes[pd.DataFrame]:
     """Whether the good sentence of each pair has the higher score (ties count as wrong), as 1 or 0, with one row per
     pair (task, pair) and one column per score."""
@@ -33,9 +34,7 @@ def judged(
     return pd.DataFrame({"task": task, "pair": pair} | dict(zip(names, (good > bad).astype(float).T, strict=True)))
 
 
-def check_judged(
-    model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: bool | None
-) -> None:
+def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: Bos) -> None:
     """Raise the errors of `judged` for what cannot be judged, before anything is read."""
     check_scores(scores)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]

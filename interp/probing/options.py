@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from interp.declare import Analysis, Several, option
-from interp.options import PairOptions
+from interp.declare import Analysis, Bos, Several, option
+from interp.options import BOS, PairOptions
 
 __all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "SEEDS", "STEPS", "Control", "Method", "Position"]
 __all__ += ["ProbingOptions", "Score", "Selector", "Unit"]
@@ -54,9 +54,7 @@ class ProbingOptions(PairOptions):
     whole_words: bool = option(
         False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
     )
-    bos: bool | None = option(
-        None, "Put the beginning-of-sequence token before each sentence. Default: as TransformerLens does."
-    )
+    bos: Bos = option("auto", BOS)
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
     atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
     folds: int = option(2, "Number of parts of each task's pairs that the atlas compares units between.", least=2)
@@ -86,6 +84,13 @@ ANALYSIS = Analysis(
     check="interp.probing.tables:check_asked",
     cost="interp.probing.costs:dry_run",
     more={"atlas": True},
-    paper={"raw": True, "unit": "none", "ks": _ks, "state": _paper_state, "controls": ("none", "rotation")},
+    paper={
+        "bos": "auto",
+        "raw": True,
+        "unit": "none",
+        "ks": _ks,
+        "state": _paper_state,
+        "controls": ("none", "rotation"),
+    },
     paper_help="raw states in the model's unit, k up to 1,024, transfer at state 16, no flipped labels",
 )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
+from interp.declare import Bos
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.models.spelling import token_names
@@ -112,7 +113,7 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
 
 @torch.no_grad()
 def token_scores(
-    model: Model, probe: Probe, sentence: str, *, bos: bool | None = None
+    model: Model, probe: Probe, sentence: str, *, bos: Bos = "auto"
 ) -> tuple[list[str], Float[np.ndarray, " pos"]]:
     """The tokens of a sentence as the model reads them, including special ones, and the probe's score at each. Tokens
     are in readable form (`interp.models.spelling.token_names`).
@@ -121,7 +122,7 @@ def token_scores(
     is used outside of its range, so scores show where a distinction appears, but are not probabilities.
 
     Args:
-        bos: put the beginning-of-sequence token first. Default: as TransformerLens does for this model.
+        bos: put the beginning-of-sequence token first. `"auto"`: see `interp.corpora.batches`.
 
     Raises ValueError for a model without a tokenizer, for a sentence that has no tokens or is longer than the context,
     and for a probe of another width or of a state that the model does not have. Raises TypeError if the sentence is not
@@ -145,7 +146,7 @@ def token_scores(
     return token_names(model, row), probe.score(seen[0][0]).cpu().numpy()
 
 
-def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:
+def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: Bos = "auto") -> pd.DataFrame:
     """The score of each probe at every token of the first pair of its task (see `token_scores`).
 
     Returns the table `views` (task, state, sentence, position, token, score), where `sentence` is good or bad.

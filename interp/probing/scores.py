@@ -23,9 +23,11 @@ from interp.checks import list_of_strings
 from interp.corpora import Batches
 from interp.corpora.alignment import Aligned, aligned, cuts_words
 from interp.corpora.batching import Batch
-from interp.corpora.sentences import frame, sentence_rows, tokenizer_of
-from interp.corpora.tokens import Unknown, unknown_id
+from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of, unframed
+from interp.corpora.sentences import encode, sentence_rows
+from interp.corpora.tokens import Counted, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
+from interp.declare import Bos
 from interp.models.head import prediction_head
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder
 from interp.models.spelling import Spelling
@@ -49,21 +51,25 @@ class Sentences:
     Raises the errors of `interp.probing.sentence_scores`.
     """
 
-    def __init__(self, model: Model, texts: Sequence[str], *, bos: bool | None = None, whole_words: bool = False):
+    def __init__(self, model: Model, texts: Sequence[str], *, bos: Bos = "auto", whole_words: bool = False):
         self.texts = list_of_strings(texts, "sentences")
         self.rows = sentence_rows(model, self.texts, bos=bos, least=2)
+        self.bos, self.left_out_bos = settled_bos(model, bos), left_out_bos(model, bos)
         check_vocabulary(model)
         self.model, self.tokenizer, self.encoder = model, tokenizer_of(model), is_encoder(model)
         if self.encoder and self.tokenizer.mask_token_id is None:
             raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
-        before, after = frame(model, bos=model.cfg.default_prepend_bos if bos is None else bos)
+        before, after, *_ = frame(model, bos)
         self.before = len(before)
         lengths = [len(row) - len(before) - len(after) for row in self.rows]
         self.starts = np.concatenate([[0], np.cumsum(lengths)])
         own = (row[len(before) : len(row) - len(after)] for row in self.rows)
         self.ids = np.concatenate([np.array(ids) for ids in own])
         self.unknown = self.ids == unknown_id(self.tokenizer)
-        self.unknown_share = Unknown.of(self.ids, self.tokenizer, "the sentences").share
+        encoded = encode(self.tokenizer, self.texts)
+        counted = Counted.of(np.concatenate(encoded), self.tokenizer).checked(self.tokenizer, "the sentences")
+        self.unknown_share = counted.share
+        self.own = [unframed(ids, before, after) for ids in encoded]
         self.words = [one.words for one in self.aligned] if self.encoder and whole_words else None
 
     @property
@@ -90,8 +96,10 @@ class Sentences:
         settings = {
             "corpus": f"{len(self.texts):,} sentences", "fingerprint": xxhash.xxh3_128(rows).hexdigest(),
             "layout": "texts", "context": max(map(len, self.rows)), "tokenizer": tokenizer_hash(self.tokenizer),
+            "bos": self.bos,
         }  # fmt: skip
-        return Batches(settings, len(self.texts), self._read, tokenizer=self.tokenizer)
+        how: dict[str, Any] = {"tokenizer": self.tokenizer, "left_out_bos": self.left_out_bos}
+        return Batches(settings, len(self.texts), self._read, **how)
 
     def _read(self) -> Iterator[Batch]:
         lengths = np.array([len(row) for row in self.rows])
@@ -117,7 +125,8 @@ class Sentences:
     @cached_property
     def aligned(self) -> list[Aligned]:
         """The places of the tokens of each sentence. Raises the errors of `interp.corpora.alignment.aligned`."""
-        return aligned(self.tokenizer, self.texts)
+        places = zip(aligned(self.tokenizer, self.texts), self.own, strict=True)
+        return [Aligned(sentence.offsets[own], sentence.words[own]) for sentence, own in places]
 
 
 def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
@@ -237,7 +246,7 @@ def sentence_scores(
     sentences: Sequence[str],
     *,
     whole_words: bool = False,
-    bos: bool | None = None,
+    bos: Bos = "auto",
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:
@@ -263,8 +272,7 @@ def sentence_scores(
         sentences: strings, each of which is read by itself.
         whole_words: see above.
         bos: put the beginning-of-sequence token first, so that the first token is scored too. Without it, the first
-            token is not scored. Default: as TransformerLens does for this model (`cfg.default_prepend_bos`). An encoder
-            reads `[CLS] … [SEP]`.
+            token is not scored. `"auto"`: see `interp.corpora.batches`. An encoder reads `[CLS] … [SEP]`.
         progress, directory: see `interp.run.passes.execute`.
 
     Returns one row per sentence (sentence, n_tokens, n_unknown, n_characters, n_bytes, sum, per_token, per_character,
@@ -309,7 +317,7 @@ def word_surprisal(
     sentences: Sequence[str | Sequence[str]],
     *,
     whole_words: bool = False,
-    bos: bool | None = None,
+    bos: Bos = "auto",
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:

@@ -20,10 +20,11 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_choice, warn, whole_number
 from interp.corpora.batching import Batch
+from interp.corpora.frames import settled_bos, tokenizer_of
 from interp.corpora.pairs import COLUMNS, check_pairs
-from interp.corpora.sentences import sentence_rows, tokenizer_of
-from interp.corpora.tokens import Unknown, unknown_id
-from interp.declare import Several, listed
+from interp.corpora.sentences import encode, sentence_rows
+from interp.corpora.tokens import Counted
+from interp.declare import Bos, Several, listed
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
@@ -95,7 +96,7 @@ def collect(
     layers: Several[int] | None = None,
     position: Position | None = None,
     of: Of = "residual",
-    bos: bool | None = None,
+    bos: Bos = "auto",
     largest: bool = False,
     directory: str | os.PathLike[str] | None = None,
     memory: float | int = 2e9,
@@ -112,7 +113,7 @@ def collect(
             tokens, including special ones. `"cls"` is an encoder's `[CLS]`, and its default.
         of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
             with all heads of a layer side by side).
-        bos: put the beginning-of-sequence token first. Default: as TransformerLens does for this model.
+        bos: put the beginning-of-sequence token first. `"auto"`: see `interp.corpora.batches`.
         largest: keep for each dimension the 20 tokens of all sentences at which it is largest
             (`interp.probing.contexts.neuron_tokens`).
         directory: a directory for safetensors shards. A run that was killed resumes with the shard it was writing.
@@ -137,13 +138,15 @@ def collect(
     check_choice("position", position, get_args(Position))
     check_choice("of", of, get_args(Of))
     sites = sites_of(model, states, layers, of, position)
-    rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    sentences = pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist()
+    rows, tokenizer = state_rows(model, sentences, position, bos=bos), tokenizer_of(model)
+    counted = Counted.of(np.concatenate(encode(tokenizer, sentences)), tokenizer)
     settings = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(sites.names), "position": position, "of": of, "unknown_share": _unknown_share(model, rows),
-        "active_hooks": active_hooks(model),
+        "states": list(sites.names), "position": position, "of": of, "bos": settled_bos(model, bos),
+        "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
@@ -209,9 +212,7 @@ def sites_of(
     return Sites({number: every[number] for number in chosen}, width, position)
 
 
-def state_rows(
-    model: Model, sentences: Sequence[str], position: Position, *, bos: bool | None = None
-) -> list[list[int]]:
+def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bos: Bos = "auto") -> list[list[int]]:
     """The token ids of every sentence, with the special tokens that its states are read with.
 
     Raises the errors of `collect`.
@@ -221,15 +222,6 @@ def state_rows(
         raise ValueError("position 'cls' is for encoders; a causal model's first token does not see the sentence")
     end = [_end(tokenizer_of(model))] if position == "eos" and not is_encoder(model) else []
     return sentence_rows(model, sentences, bos=bos, end=end)
-
-
-def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
-    """The share of unknown tokens in the sentences, without special tokens. Raises and warns as `Unknown.check`
-    does."""
-    tokenizer = tokenizer_of(model)
-    special = {*tokenizer.all_special_ids} - {unknown_id(tokenizer)}
-    ids = np.array([token_id for row in rows for token_id in row if token_id not in special])
-    return Unknown.of(ids, tokenizer, "the sentences").share
 
 
 def _end(tokenizer: Any) -> int:

@@ -40,6 +40,7 @@ from interp.declare import Options
 from interp.models.identity import reading_once
 from interp.models.sites import Model
 from interp.run import distributed
+from interp.run.beginnings import compare_bos
 from interp.run.checkpoint import is_finished
 from interp.run.observers import Observer, observe, observe_parts, part_of
 
@@ -125,7 +126,8 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
         def passes(*given: Any, **named: Any) -> Passes[_R]:
             bound = signature.bind(*given, **named)
             bound.apply_defaults()
-            return _with_caveats(answer(*bound.args, options(**bound.kwargs)))  # type: ignore[call-arg]
+            analysis = answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
+            return _with_caveats(bound.args[0], analysis)
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
         passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
@@ -134,13 +136,16 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     return decorate
 
 
-def _with_caveats(analysis: Passes[_R]) -> Passes[_R]:
-    """The analysis, whose result also records the warnings that were given while it was made."""
+def _with_caveats(model: Model, analysis: Passes[_R]) -> Passes[_R]:
+    """The analysis, whose result also records the warnings that were given while it was made, such as that of a text
+    which is much more likely after the BOS that is left out."""
     caveats: list[str] = []
     while True:
         try:
             with collecting(caveats):
                 wanted = next(analysis)
+                for reading in wanted:
+                    compare_bos(model, reading.batches)
         except StopIteration as end:
             if caveats and hasattr(end.value, "provenance"):
                 end.value.provenance["caveats"] = caveats

@@ -253,11 +253,15 @@ CASES: dict[str, Case] = {
         "expected a HookedTransformer",
         lambda w: attention.attention_by_class("gpt2", w.texts, **quiet),
     ),
-    "no text to view": (BAD, "token; expected a word or more", lambda w: viewed(w, toy(toy_tokenizer()), text="")),
+    "no text to view": (
+        BAD,
+        "0 tokens; expected a word or more",
+        lambda w: viewed(w, toy(toy_tokenizer()), text=""),
+    ),
     "more text than fits": (
         BAD,
         "has 25 tokens; expected a word or more",
-        lambda w: viewed(w, text="w1 " * 24),
+        lambda w: viewed(w, text="w1 " * 25),
     ),
     "a view without tokenizer": (BAD, "has no tokenizer", lambda w: viewed(w, w.bare_encoder())),
     "a view of NaN": (BAD, "W_Q of this model has NaN", lambda w: viewed(w, w.broken("gpt2", np.nan))),

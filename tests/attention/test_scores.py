@@ -256,7 +256,7 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
 
 
 def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
-    """This holds whatever token is there; in encoders it is [CLS]. Attention to it counts for no other class."""
+    """This holds whatever token is there but BOS, which has a class; in encoders it is [CLS]."""
     assert "first" not in corpora.token_classes(load_toy("bert")).names
     model = load_toy("gpt2", dtype=torch.float64)
     bos = model.tokenizer.bos_token_id
@@ -265,7 +265,7 @@ def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
     classes = corpora.token_classes(model)
     assert classes.names == ("first", "bos", "comma_period", "other")
     numbers = classes(tokens)
-    assert (numbers[:, 0] == 0).all()
+    assert numbers[:, 0].tolist() == [1, 1, 1, 0, 0, 0]
     assert (numbers[:, 1:] != 0).all()
     assert (numbers[:, 9] == 1).all()
     observer = AttentionByClass(model, classes, layers=[1])
@@ -274,8 +274,9 @@ def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
     _, cache = model.run_with_cache(tokens)
     pattern = cache["blocks.1.attn.hook_pattern"]
     sums = found.pivot(index="head", columns="key_class", values="sum")
-    np.testing.assert_allclose(sums["first"], pattern[..., 0].mean((0, 2)).detach(), rtol=1e-9)
-    np.testing.assert_allclose(sums["bos"], pattern[..., 9].mean((0, 2)).detach(), rtol=1e-9)
+    to_first, to_bos = pattern[3:, ..., 0].sum((0, 2)) / 120, pattern[:3, ..., 0].sum((0, 2)) / 120
+    np.testing.assert_allclose(sums["first"], to_first.detach(), rtol=1e-9)
+    np.testing.assert_allclose(sums["bos"], (to_bos + pattern[..., 9].mean((0, 2))).detach(), rtol=1e-9)
     by_id = corpora.token_classes(model, {"bos": [bos], "comma_period": []})
     assert classes.describe(67, 24) != by_id.describe(67, 24)
 
@@ -294,14 +295,14 @@ def test_only_classes_of_interp_have_its_names_for_them(load_toy, classes, calle
     assert dict(interp.pages.page.section(study).columns) == dict(study.headings)
 
 
-def test_bos_at_the_first_position_is_not_an_absent_class(load_toy):
-    """A class with no tokens left is reported as absent, but not BOS, whose place is the first position."""
+def test_rows_that_begin_with_bos_lack_no_class(load_toy):
+    """A class with no tokens left is reported as absent, but not `first`, whose place BOS takes."""
     model = load_toy("gpt2")
     tokens = torch.randint(20, 67, (6, 20), generator=torch.Generator().manual_seed(0))
     tokens[:, 0] = model.tokenizer.bos_token_id
     with pytest.warns(UserWarning, match="no token of class") as caught:
         table = attention.attention_by_class(model, tokens, progress=False)
-    assert table["key_class"].unique().tolist() == ["first", "other"]
+    assert table["key_class"].unique().tolist() == ["bos", "other"]
     assert [str(one.message) for one in caught] == [
         "no token of class comma_period in this text, so the tables have no rows for it"
     ]
@@ -352,7 +353,7 @@ def test_one_text(kind, load_toy):
     tokens = [special.cls_token_id, *words, special.sep_token_id] if kind == "bert" else [special.bos_token_id, *words]
     for layer, dim in ((0, 3), (1, 7)):
         e = brute(model, tokens, layer)
-        found = attention.attention_in_text(model, text, layer, dim, bos=None if kind == "bert" else True)
+        found = attention.attention_in_text(model, text, layer, dim, bos="auto" if kind == "bert" else True)
         expected = np.nan_to_num(e.centred[..., dim]) / model.blocks[layer].attn.attn_scale
         np.testing.assert_allclose(found.contribution, expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found.pattern, e.alpha, rtol=1e-5, atol=1e-6)

@@ -562,7 +562,7 @@ def test_every_option_of_a_function_is_a_flag_of_its_command(name, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--context", "129"], "context must be 2 … 128 tokens for this model, found 129"),
+        (["--context", "129"], "context must be 3 … 128 tokens for this model, found 129"),
         (["--layout", "rows"], "expected one of packed, texts"),
         (["--dtype", "int8"], "dtype must be a floating-point type"),
         (["--revision", "main"], "revision and checkpoint are for hub names"),

@@ -149,7 +149,7 @@ def test_words_of_bytes_end_at_a_space() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_family_scores_words(name: str) -> None:
     model = model_of(name)
-    bos = None if name in ENCODERS else model.tokenizer.bos_token_id is not None
+    bos = "auto" if name in ENCODERS else model.tokenizer.bos_token_id is not None
     texts = ENGLISH[:3]
     found = probing.scores.word_surprisal(model, texts, whole_words=True, bos=bos, progress=False)
     sums = probing.sentence_scores(model, texts, whole_words=True, bos=bos, progress=False)["sum"]

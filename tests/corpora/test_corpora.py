@@ -112,9 +112,9 @@ def test_packed_rows_are_the_stream_cut(load_toy, texts):
     stream = sum((ids(text) for text in texts), [])
     expected = [stream[i : i + 24] for i in range(0, len(stream) - 23, 24)]
     assert rows(corpora.batches(model, texts, batch_size=3)) == expected
-    with_bos = sum(([5, *ids(text), 6] for text in texts), [])
-    expected = [with_bos[i : i + 10] for i in range(0, len(with_bos) - 9, 10)]
-    assert rows(corpora.batches(model, texts, context=10, bos=True, eos=True)) == expected
+    with_eos = sum(([*ids(text), 6] for text in texts), [])
+    expected = [with_eos[i : i + 10] for i in range(0, len(with_eos) - 9, 10)]
+    assert rows(corpora.batches(model, texts, context=10, eos=True)) == expected
 
 
 def test_one_text_per_row(load_toy, texts):

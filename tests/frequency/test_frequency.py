@@ -151,6 +151,7 @@ def test_merging_observers_is_one_run(load_toy, texts):
     assert parts[1].n_scored == parts[0].n_scored == 9 * 11
 
 
+@pytest.mark.filterwarnings("ignore:the text is read without <s>")
 def test_rows_that_are_not_tokens_are_left_out(load_toy, texts):
     """A padded vocabulary gives the same results as the same model without the padding."""
     model, padded = load_toy("gpt2"), load_toy("gpt2")

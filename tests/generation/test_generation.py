@@ -297,7 +297,7 @@ def test_bad_input(gpt2, load_toy):
         generate(load_toy("bert"), ["w1"], progress=False)
     gpt2.tokenizer.bos_token = None
     with pytest.raises(ValueError, match="no beginning-of-sequence token"):
-        generate(gpt2, ["w1"], bos=True, progress=False)
+        generate(gpt2, ["w1"], bos=True, max_new_tokens=4, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -104,14 +104,14 @@ def masked_in_turn(one: SimpleNamespace, text: str, ids: list[int], whole_words:
 
 @pytest.mark.quick("False-False")
 @pytest.mark.parametrize("whole_words", [False, True])
-@pytest.mark.parametrize(("name", "bos"), [("tiny-gpt2", True), ("tiny-gpt2", False), ("tiny-bert", None)])
-def test_scores_are_a_plain_loop(made: Any, name: str, bos: bool | None, whole_words: bool) -> None:
+@pytest.mark.parametrize(("name", "bos"), [("tiny-gpt2", True), ("tiny-gpt2", False), ("tiny-bert", "auto")])
+def test_scores_are_a_plain_loop(made: Any, name: str, bos: Any, whole_words: bool) -> None:
     one = made(name)
     sentences = SENTENCES[:2] + SENTENCES[3 : 5 if name == "tiny-gpt2" else 4]
     found = probing.sentence_scores(one.model, sentences, bos=bos, whole_words=whole_words, **QUIET)
     assert found["sentence"].tolist() == sentences
     for row in found.itertuples():
-        scores = by_token(one, str(row.sentence), bos=bool(bos), whole_words=whole_words)
+        scores = by_token(one, str(row.sentence), bos=bos is True, whole_words=whole_words)
         assert row.n_tokens == len(scores)
         assert row.sum == pytest.approx(sum(scores), rel=1e-10)
         assert row.per_token == pytest.approx(sum(scores) / len(scores), rel=1e-10)

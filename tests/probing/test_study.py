@@ -302,7 +302,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
     dims = [2, 5, 11]
     probes = [Probe(task, state, random_probe(state, dims=dims).direction, 0.0) for task in "tu"]
     sets = removed_dims(monkeypatch)
-    found = probing.ablation_effect(model, table, probes, draws=2, progress=False)
+    found = probing.ablation_effect(model, table, probes, draws=2, bos=True, progress=False)
     assert no_hooks(model)
     assert list(found["task"].unique()) == ["t"], "on u the model is at .5"
     assert found.groupby(["mode", "set"]).size().to_dict() == {
@@ -344,7 +344,11 @@ def test_ablation_is_an_edit_of_the_plain_model(
             assert removed == dims
         else:
             assert not set(removed) & set(dims)
-    assert probing.ablation_effect(model, table, probes[:1], limit=3, draws=1, progress=False)["n_pairs"].eq(3).all()
+    assert (
+        probing.ablation_effect(model, table, probes[:1], limit=3, draws=1, bos=True, progress=False)["n_pairs"]
+        .eq(3)
+        .all()
+    )
 
 
 @pytest.mark.slow
@@ -359,14 +363,14 @@ def test_random_neurons_are_matched_in_perplexity(
 
     def judged(dims: list[int]) -> tuple[float, float]:
         with model.hooks(fwd_hooks=interp.hooks.ablate_dims(model, 1, dims, where="residual") if dims else []):
-            sums = probing.sentence_scores(model, sentences, progress=False)["sum"].to_numpy()
+            sums = probing.sentence_scores(model, sentences, bos=True, progress=False)["sum"].to_numpy()
         good, bad = np.split(sums, 2)
         return float(sums.mean()), float((good > bad).mean())
 
     costs = np.array([judged([dim])[0] - judged([])[0] for dim in range(16)])
     costly, costless = int(np.where(costs < 0, costs, -np.inf).argmax()), int(costs.argmax())
     assert costs[costly] < 0 < costs[costless]
-    options: dict[str, Any] = {"modes": ["zero"], "draws": 6, "progress": False}
+    options: dict[str, Any] = {"modes": ["zero"], "draws": 6, "bos": True, "progress": False}
 
     def ablated(dim: int, **more: Any) -> pd.DataFrame:
         probes = [Probe("t", 1, random_probe(1, dims=[dim]).direction, 0.0)]
@@ -409,8 +413,8 @@ def test_matched_neurons_are_nearer_in_magnitude(
     turn = scores[: len(table)] <= scores[len(table) :]
     table.loc[turn, ["sentence_good", "sentence_bad"]] = table.loc[turn, ["sentence_bad", "sentence_good"]].to_numpy()
     large = Probe("t", 0, np.r_[np.zeros(13), 1.0, 1.0, 0.0], 0.0)
-    run = lambda seed: probing.ablation_effect(model, table, [large], draws=20, limit=2, seed=seed, progress=False)  # noqa: E731
-    first, again, other = run(0), run(0), run(1)
+    quick: dict[str, Any] = {"draws": 20, "limit": 2, "bos": True, "progress": False}
+    first, again, other = (probing.ablation_effect(model, table, [large], seed=seed, **quick) for seed in (0, 0, 1))
     pd.testing.assert_frame_equal(first, again)
     assert not first["magnitude"].equals(other["magnitude"])
     sizes = first.query("mode == 'zero'").groupby("set")["magnitude"].mean()

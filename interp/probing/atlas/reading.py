@@ -9,7 +9,9 @@ from jaxtyping import Int
 
 from interp.checks import check_choice, whole_number
 from interp.corpora.controls import Swap
+from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.declare import Bos
 from interp.models.identity import weight_hash
 from interp.models.sites import Model, is_encoder
 from interp.probing.atlas.sums import Place, Scale, UnitSums, bytes_of_sums, folds_of, pair_batches, places
@@ -48,7 +50,7 @@ def unit_passes(
     *,
     position: Position | None,
     folds: int,
-    bos: bool | None,
+    bos: Bos,
 ) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
     """What is kept for every task, with a few tasks read at a time, and the settings."""
     folds = whole_number(folds, "folds", least=2)
@@ -64,7 +66,8 @@ def unit_passes(
     for key, numbers in tasks.items():
         _check_size(key, len(numbers), folds)
     rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
-    where, settings = places(model), {"weight_hash": weight_hash(model), "folds": folds, "flips": FLIPS}
+    where, settled = places(model), settled_bos(model, bos)
+    settings = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
     found: dict[TaskKey, TaskUnits] = {}
     for some in _chunks(list(tasks), where, folds):
         scales = [Scale(model, where, sample(tasks[key])) for key in some]

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
 from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.declare import Bos
 from interp.findings import Finding
 from interp.models.sites import Model, check_model
 from interp.probing.atlas.findings import atlas_findings
@@ -106,7 +107,7 @@ def map_units(
     controls: Controls | None = None,
     position: Position | None = None,
     folds: int = FOLDS,
-    bos: bool | None = None,
+    bos: Bos = "auto",
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
 ) -> Passes[Atlas]:

@@ -1,0 +1,114 @@
+"""What is read before and after a text.
+
+- An encoder always reads `[CLS] … [SEP]`.
+- With `bos="auto"`, a causal model reads the beginning-of-sequence token (BOS) at the start of each row if its
+  tokenizer puts one before a text itself. A model that tools/train.py trained with one before each text also reads it
+  there. Other models read none.
+- `bos=True` puts a BOS at the start of each row and before each text, and `bos=False` none.
+- A text that already begins or ends with these tokens is not framed twice. Token ids are read as they are.
+
+What TransformerLens would put first (`cfg.default_prepend_bos`) does not count.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from interp.declare import Bos
+from interp.models.beginning import beginning
+from interp.models.identity import origin
+from interp.models.sites import Model, check_model, is_encoder
+
+__all__ = ["Frame", "frame", "framed", "left_out_bos", "settled_bos", "tokenizer_of", "unframed"]
+
+_NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", "cls": "[CLS]", "sep": "[SEP]"}
+
+
+class Frame(NamedTuple):
+    """The token ids before and after each row, and those before and after each text in it."""
+
+    before: list[int]
+    after: list[int]
+    before_text: list[int]
+    after_text: list[int]
+
+
+def tokenizer_of(model: Model) -> Any:
+    """The model's tokenizer. Raises ValueError if it has none."""
+    check_model(model)
+    if model.tokenizer is None:
+        how = "set model.tokenizer, or give a causal model token ids [rows, pos]"
+        raise ValueError(f"this model has no tokenizer, so it cannot read or mask text; {how}")
+    return model.tokenizer
+
+
+def settled_bos(model: Model, bos: Bos) -> Bos:
+    """What `bos` stands for with this model: False for no BOS (as for encoders), `"auto"` for one at the start of each
+    row, and True for one before each text too.
+
+    Raises ValueError for anything but True, False and `"auto"`.
+    """
+    if not isinstance(bos, bool) and bos != "auto":
+        raise ValueError(f"bos must be True, False or 'auto', found {bos!r}")
+    if is_encoder(model):
+        return False
+    if isinstance(bos, bool):
+        return bos
+    if model.tokenizer is None:
+        return False
+    if _trained_with_bos(model):
+        return True
+    return "auto" if beginning(model.tokenizer).put else False
+
+
+def _trained_with_bos(model: Model) -> bool:
+    """Whether tools/train.py trained this model with a BOS before each text."""
+    directory = origin(model).directory
+    if directory is None or not (directory / "training.json").is_file():
+        return False
+    settings = json.loads((directory / "training.json").read_text(encoding="utf-8")).get("settings", {})
+    return bool(settings.get("separator") == "end of text")
+
+
+def left_out_bos(model: Model, bos: Bos) -> int | None:
+    """The id of the BOS that the tokenizer of a causal model has and `bos="auto"` does not put, or None."""
+    if bos != "auto" or model.tokenizer is None or is_encoder(model) or settled_bos(model, bos):
+        return None
+    token_id = beginning(model.tokenizer).token_id
+    return None if token_id is None or token_id >= model.cfg.d_vocab else token_id
+
+
+def frame(model: Model, bos: Bos = "auto", eos: bool = False) -> Frame:
+    """The token ids around rows and texts: `[CLS]` and `[SEP]` around each row of an encoder; for a causal model a BOS
+    as `settled_bos` says, and with `eos` the end-of-sequence token after each text.
+
+    Raises ValueError for a token that the tokenizer or the model's vocabulary does not have.
+    """
+    tokenizer_of(model)
+    if is_encoder(model):
+        return Frame(_ids(model, "cls"), _ids(model, "sep"), [], [])
+    settled = settled_bos(model, bos)
+    before = _ids(model, "bos") if settled else []
+    return Frame(before, [], before if settled is True else [], _ids(model, "eos") if eos else [])
+
+
+def _ids(model: Model, name: str) -> list[int]:
+    tokenizer = tokenizer_of(model)
+    token_id = getattr(tokenizer, f"{name}_token_id")
+    invented = name == "bos" and beginning(tokenizer).token_id is None  # by TransformerLens
+    if invented or token_id is None or token_id >= model.cfg.d_vocab:
+        needed = ", which an encoder reads" if is_encoder(model) else f"; read without it ({name}=False)"
+        raise ValueError(f"this model's tokenizer has no {_NAMES[name]}{needed}")
+    return [token_id]
+
+
+def unframed(ids: Sequence[int], before: Sequence[int], after: Sequence[int]) -> slice:
+    """Where the token ids of a text are without a frame that they already carry."""
+    start = len(before) * (bool(before) and list(ids[: len(before)]) == list(before))
+    stop = len(ids) - len(after) * (bool(after) and list(ids[start:][-len(after) :]) == list(after))
+    return slice(start, stop)
+
+
+def framed(ids: list[int], before: list[int], after: list[int]) -> list[int]:
+    """The token ids of a text in its frame, which is not put twice."""
+    return [*before, *ids[unframed(ids, before, after)], *after]
