@@ -68,8 +68,9 @@ def directions() -> Rows:
 def mean() -> Rows:
     """KL(u‖q) on several texts with the mean of the head's input scaled."""
     stories = json.loads(STORIES.read_text(encoding="utf-8"))
+    written = [f"<s>{story}" for story in stories[:40]]
     texts: dict[str, tuple[str, Any, dict[str, Any]]] = {
-        "the first 40 stories, <s> in the text": ("llama-stories260k", [f"<s>{story}" for story in stories[:40]], {}),
+        "the first 40 stories, <s> in the text": ("llama-stories260k", written, {"bos": False}),
         "the first 40 stories, BOS": ("llama-stories260k", stories[:40], {"bos": True}),
         "917 stories in ASCII, BOS": ("llama-stories260k", [one for one in stories if one.isascii()], {"bos": True}),
         "all 1,000 stories, BOS": ("llama-stories260k", stories, {"bos": True}),
