@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.checks import warn
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.frames import tokenizer_of
+from interp.models.running import running
 from interp.models.sites import Model, view
 
 __all__ = ["compare_bos"]
@@ -51,13 +52,19 @@ def _in_words(perplexity: Mapping[str, float]) -> str:
 def _perplexity(model: Model, batches: Batches, bos: int) -> dict[str, float]:
     longest = min(_TOKENS, int(model.cfg.n_ctx) - 1)
     rows = [row[:longest] for row in islice(_rows(batches), _ROWS)]
-    parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
-    *nll, n = torch.stack([_nll(model, part, bos) for part in parts]).sum(0)
-    without, preceded = (torch.stack(nll) / n.clamp(min=1)).exp().tolist()
+    sums = torch.zeros(3, dtype=torch.float64)
+    with running(model):
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            sums += _nll(model, rows[start : start + _ROWS_AT_ONCE], bos)
+    without, preceded = (sums[:2] / sums[2].clamp(min=1)).exp().tolist()
     return {"without": without, "with": preceded}
 
 
 def _rows(batches: Batches) -> Iterator[list[int]]:
+    """The token ids of each row, in the order of the corpus if that is known."""
+    if batches.rows is not None:
+        yield from (row.ids.tolist() for row in batches.rows())
+        return
     for batch in batches:
         for tokens, mask in zip(batch.tokens, batch.mask, strict=True):
             yield tokens[mask.bool()].tolist()
