@@ -25,6 +25,7 @@ from interp.encoding.regression import raw_head
 from interp.frequency.observers import LogitsObserver, SiteMean
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
+from interp.models.softmax import log_partition, over_types
 from interp.models.verify import verify_neurons
 from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
@@ -100,9 +101,19 @@ def why_impossible(model: Model) -> str | None:
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
     """`Σ_w e_w exp(−moved · axis_w)`, computed from the moments `Σ_w e_w axis_wⁱ` if the exponent is small."""
     if float(moved.abs().max() * axis.abs().max()) > _SMALL:
-        return (e * torch.exp(-moved[:, None] * axis)).sum(1)
-    series = torch.stack([(-moved) ** i / math.factorial(i) for i in range(_TAYLOR + 1)], 1)
-    return (moments * series).sum(1)
+        return over_types(e * torch.exp(-moved[:, None] * axis))[0]
+    series = torch.stack([(-moved) ** i / math.factorial(i) for i in range(_TAYLOR + 1)])
+    return (moments * series).sum(0)
+
+
+def _log_p(logits: Float[Tensor, "pos types"]) -> Float[Tensor, "pos types"]:
+    """Log-probabilities in the dtype of the logits, whose normaliser is a sum in float64."""
+    return logits - log_partition(logits)[:, None].to(logits)
+
+
+def _entropy(e: Tensor, exponents: Tensor, Z: Tensor) -> Tensor:
+    """The entropy of `e / Z`, where e is the exponential of the exponents."""
+    return Z.log() - over_types(e * exponents)[0] / Z
 
 
 class NeuronEffects(LogitsObserver):
@@ -173,36 +184,38 @@ class NeuronEffects(LogitsObserver):
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
         a, b, b_frozen = (value.to(logits) for value in (a, b, b_frozen))
-        base, free = logits.log_softmax(1), logits - mlp.constant
+        base, free = _log_p(logits), logits - mlp.constant
+        free_along = over_types(free * axis)[0]
+        powers = torch.stack([log_u, *(axis**i for i in range(1, _TAYLOR + 1))]).double()
         p = base.exp()
-        entropy, freq, free_along = -(p * base).sum(1), p @ log_u, free @ axis
-        powers = torch.stack([log_u, *(axis**i for i in range(_TAYLOR + 1))])
+        Z, total_log_u = over_types(p, powers[:1])  # Z is 1, except for the rounding of `base`
+        log_Z, entropy, freq = Z.log(), _entropy(p, base, Z), total_log_u / Z
         room = torch.empty(_NEURONS_AT_ONCE, len(axis), dtype=logits.dtype, device=logits.device)
         for start in range(0, k, _NEURONS_AT_ONCE):
             chunk = slice(start, start + _NEURONS_AT_ONCE)
             V = mlp.embeddings.dot(mlp.w_scaled[self.neurons[chunk]])
-            along_v = V @ axis
+            along_v = over_types(V * axis)[0]
             buffer = room[: len(V)]
             for x, target in enumerate(targets.tolist()):
                 grow = a[x, chunk, None] - 1
                 live = torch.addcmul(base[x], b[x, chunk, None], V).addcmul_(grow, free[x])
                 e = torch.exp(live, out=buffer)
-                sums = torch.stack([e @ row for row in powers], 1)
-                log_Z = sums[:, 1].log()
-                change = log_Z - torch.linalg.vecdot(e, live) / sums[:, 1] - entropy[x]
+                Z, total_log_u, *moments = over_types(e, powers)
+                change = _entropy(e, live, Z) - entropy[x]
                 total["delta_entropy"][chunk] += change
-                total["delta_kl_unigram"][chunk] += freq[x] - sums[:, 0] / sums[:, 1] - change
+                total["delta_kl_unigram"][chunk] += freq[x] - total_log_u / Z - change
                 if target >= 0:
-                    total["delta_loss"][chunk] += log_Z - live[:, target] + base[x, target]
+                    at_target = grow[:, 0] * free[x, target] + b[x, chunk] * V[:, target]
+                    total["delta_loss"][chunk] += Z.log() - log_Z[x] - at_target
                     moved = grow[:, 0] * free_along[x] + b[x, chunk] * along_v
-                    held = _without(moved, axis, sums[:, 1:], e).log() + moved * axis[target]
-                    total["through_unigram"][chunk] += log_Z - held
+                    held = _without(moved, axis, torch.stack([Z, *moments]), e).log() + moved * axis[target]
+                    total["through_unigram"][chunk] += Z.log() - held
                 torch.addcmul(base[x], b_frozen[x, chunk, None], V, out=live)
                 e = torch.exp(live, out=buffer)
-                Z = e.sum(1)
-                total["delta_entropy_frozen"][chunk] += Z.log() - torch.linalg.vecdot(e, live) / Z - entropy[x]
+                (Z,) = over_types(e)
+                total["delta_entropy_frozen"][chunk] += _entropy(e, live, Z) - entropy[x]
                 if target >= 0:
-                    total["delta_loss_frozen"][chunk] += Z.log() - live[:, target] + base[x, target]
+                    total["delta_loss_frozen"][chunk] += Z.log() - log_Z[x] - b_frozen[x, chunk] * V[:, target]
         if not all(bool(torch.isfinite(value).all()) for value in total.values()):
             raise ValueError("the effect of a neuron is not finite; are the model's weights and activations finite?")
         return total
@@ -210,16 +223,16 @@ class NeuronEffects(LogitsObserver):
     def _roughly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums of each effect over positions, to second order in the change of the logits. `through_unigram` is NaN."""
         embeddings, w, scored = self.mlp.embeddings, self.mlp.w_scaled[self.neurons], targets >= 0
-        base, free = logits.log_softmax(1), logits - self.mlp.constant
-        p = base.exp()
+        base, free = _log_p(logits), logits - self.mlp.constant
+        p, wide_w = base.exp(), w.double()
 
         def mean(values: Tensor) -> Tensor:
             """`E_p[values]`, `[positions, 1]`."""
-            return (p * values).sum(1, keepdim=True).double()
+            return over_types(p * values).T
 
         def mean_with_v(values: Tensor) -> Tensor:
             """`E_p[values · v]`, `[positions, neurons]`, without v."""
-            return (embeddings.total(p * values) @ w.T).double()
+            return embeddings.total(p * values) @ wide_w.T
 
         mean_f, mean_v = mean(free), mean_with_v(torch.ones_like(p))
         f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
@@ -227,7 +240,7 @@ class NeuronEffects(LogitsObserver):
         weights = [p, *(p * g for g in centred)]
         at_target = targets.clamp(min=0)
         v2, v_target = mean_v.new_zeros(len(weights), *mean_v.shape), torch.empty_like(mean_v)
-        for where, block in embeddings.blocks(p.dtype):
+        for where, block in embeddings.in_small_blocks.blocks(p.dtype):
             v = block @ w.T
             here = (at_target >= where.start) & (at_target < where.stop)
             v_target[here] = v[at_target[here] - where.start].double()

@@ -19,6 +19,7 @@ from interp.frequency.observers import LogitsObserver
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
+from interp.models.softmax import exponentials, over_positions, over_types
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 
@@ -29,7 +30,6 @@ FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
 PRUNED = 0.3
 """The fraction of the dimensions that the paper removes."""
 _ELEMENTS_AT_ONCE = 2**23
-_LARGEST_EXPONENT = 60.0
 
 
 class PrunedPredictions(LogitsObserver):
@@ -77,34 +77,37 @@ class PrunedPredictions(LogitsObserver):
         groups: Int[Tensor, " pos"],
     ) -> None:
         h = self.head.scale * h.to(full)
-        best, log_Z = full.argmax(1), full.logsumexp(1)
-        p = (full - log_Z[:, None]).exp()
-        self.add("probability", p.sum(0))
+        best = full.argmax(1)
+        p, offset = exponentials(full)
+        Z = over_types(p)
+        log_Z = Z[0].log() + offset[:, 0]
+        p /= Z.T.to(p)
+        mean = torch.ones_like(Z)
+        self.add("probability", over_positions(p, mean, out=Z.new_empty(1, p.shape[1]))[0])
         scored = targets >= 0
         self.add_to_groups("positions", torch.stack([torch.ones_like(scored), scored], 1), groups)
         expected = self.embeddings.total(p)  # E_p[W], [positions, d_model]
         if self.rotation is not None:
-            h, expected = h @ self.rotation.T, expected @ self.rotation.T
+            h, expected = h @ self.rotation.T, expected @ self.rotation.T.to(expected)
         buffer = torch.empty_like(p)
         for name, order in self.orders.items():
-            logits = full - log_Z[:, None]  # normalised, so that no maximum is needed before exponentials
+            logits = full.clone()
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
-            probability = torch.zeros_like(self.state[f"{name}.probability"])
-            values = full.new_zeros(len(full), len(self.counts), 3)
+            probability = log_Z.new_empty(len(self.counts), full.shape[1])
+            values = log_Z.new_empty(len(full), len(self.counts), 3)
             for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
                 if block := order[gone:count]:
                     logits.addmm_(h[:, block], self.W[block].to(full), alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
-                top = logits.amax(1)
-                high = top > _LARGEST_EXPONENT
-                shift = torch.where(high, top, 0.0)
-                e = torch.exp(logits - shift[:, None] if bool(high.any()) else logits, out=buffer[: len(h)])
-                Z = e.sum(1)
-                probability[i] = (Z.reciprocal() @ e).to(probability)
-                log_Z_pruned = shift + Z.log()
+                top = logits.amax(1, keepdim=True)
+                e, offset = exponentials(logits, peak=top, out=buffer)
+                Z = over_types(e)
+                over_positions(e, Z.reciprocal(), out=probability[i : i + 1])
+                log_Z_pruned = Z[0].log() + offset[:, 0]
                 nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-                kept = logits.gather(1, best[:, None])[:, 0] >= top
-                values[:, i] = torch.stack([lost + log_Z_pruned, kept.to(nll), nll.where(scored, 0)], 1)
+                kept = (logits.gather(1, best[:, None]) >= top)[:, 0]
+                kl = lost + log_Z_pruned - log_Z
+                values[:, i] = torch.stack([kl, kept.to(nll), nll.where(scored, 0)], 1)
             self.add(f"{name}.probability", probability)
             self.add_to_groups(f"{name}.sums", values, groups)
 

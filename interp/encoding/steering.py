@@ -26,6 +26,7 @@ from interp.hooks import capture
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
+from interp.models.softmax import exponentials, over_positions, over_types
 from interp.models.spelling import token_names
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
@@ -128,17 +129,20 @@ class SteeredMeans(LogitsObserver):
         h: Float[Tensor, "pos d_model"],
         groups: Int[Tensor, " pos"],
     ) -> None:
-        along, p = self.directions @ h.to(self.directions).T, logits.softmax(1)
+        along = self.directions @ h.to(self.directions).T
         tokens, which = np.unique(self.token_ids, return_inverse=True)
         odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
         shifted = odds + self.s + self.t @ along
         softplus = torch.nn.functional.softplus
         others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
-        steered = others.to(p) @ p
-        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(p)
+        e, _ = exponentials(logits)
+        shares = over_types(e).reciprocal()  # p = share · e
+        sums = shares.new_empty(1 + len(others), logits.shape[1])
+        plain, steered = over_positions(e, torch.cat([shares, others * shares]), out=sums).split([1, len(others)])
+        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1)
         self.add("steered", steered)
-        self.add("plain", p.sum(0))
-        of_tokens = torch.stack([shifted.sigmoid(), p[:, self.token_ids].T.to(shifted)])
+        self.add("plain", plain[0])
+        of_tokens = torch.stack([shifted.sigmoid(), e[:, self.token_ids].T * shares])
         for group in groups.unique().tolist():
             chosen = (groups == group).to(of_tokens.device)
             self.add("positions", chosen.sum(), group=group)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from interp.frequency.observers import LogitsObserver, real_logits
 from interp.intervals import about, summed_others
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
+from interp.models.softmax import exponentials, over_positions, over_types
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint
 
@@ -79,14 +80,43 @@ class Calibration:
         return self.true.sum(-1) / self.count.sum(-1)
 
 
+class _Positions(NamedTuple):
+    """Some positions: their true tokens and the `lengths` of the groups of texts that they are from. For each row of
+    the sums, what is filled in: sums of probabilities by group, and by position NLL and the probability of each band.
+    """
+
+    targets: Int[Tensor, " pos"]
+    lengths: list[int]
+    sums: list[Float[Tensor, "rows d_vocab"]]
+    nll: Float[Tensor, "rows pos"]
+    mass: Float[Tensor, "rows bands pos"]
+
+    def add_up(self, e: Float[Tensor, "pos d_vocab"], Z: Float[Tensor, "n pos"], rows: slice) -> Tensor:
+        """Fill in the sums of `e / Z` for some rows. Returns their totals over groups."""
+        parts = (e.split(self.lengths), Z.reciprocal().split(self.lengths, 1), self.sums)
+        total = torch.zeros_like(self.sums[0][rows]) if len(self.sums) > 1 else self.sums[0][rows]
+        for part, shares, sums in zip(*parts, strict=True):
+            over_positions(part, shares, out=sums[rows])
+            if len(self.sums) > 1:
+                total += sums[rows]
+        return total
+
+    @property
+    def at_targets(self) -> Int[Tensor, "pos 1"]:
+        """The true tokens, or 0 where they are not known."""
+        return self.targets.clamp(min=0)[:, None]
+
+
 class MeanPredictions(LogitsObserver):
     """The mean predicted distribution and NLL over a corpus, under any number of edits of the head, in one pass.
 
     For each variant v, two sums are kept over the positions that are read: `Σ softmax(logits_v)` by token, and
     `Σ −log p_v(target)` by target type. Variants that add a vector c to the logits share one exponential: with
-    `e = exp(logits − max)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n variants cost one exponential and two
-    skinny matrix products. A shift whose values span more than 60 nats is computed separately. The softmax is over
-    tokens only; rows of the vocabulary that are not tokens (`PredictionHead.real`) are left out.
+    `e = exp(logits)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n variants cost one exponential and two skinny
+    matrix products. All unedited variants are computed once, from `Z = Σ e`. A shift whose values span more than 60
+    nats is computed separately. The softmax is over tokens only; rows of the vocabulary that are not tokens
+    (`PredictionHead.real`) are left out. Z, q and the probability of the target have a relative error of about 1e-7
+    where logits are float32 (see `interp.models.softmax`).
 
     After `observe` there are `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, and the `means` of
     each variant. With `grouped` there is also `leaving_out`, the means without each group of texts, for
@@ -132,26 +162,37 @@ class MeanPredictions(LogitsObserver):
         if self._scales_fc:
             self.head.require("fc")
         zero = torch.zeros(d_vocab, dtype=torch.float64, device=device)
-        self._shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
-        if not torch.isfinite(self._shifts).all():
+        shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
+        if not torch.isfinite(shifts).all():
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
-        tops = self._shifts.amax(1, keepdim=True)
-        narrow = tops[:, 0] - self._shifts.amin(1) < _LARGEST_LOG_RANGE
-        self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i] and not self.reads]
-        self._alone = [i for i in range(len(variants)) if i not in self._shared]
-        self._weights = (self._shifts - tops).exp_()
-        self._weights[self._alone] = 1.0
-        self._tops, self._factors = tops[self._shared], self._weights.to(self.head.wide)[self._shared]
+        self._arrange(shifts)
         self._all_real = bool(self.head.real.all())
         self._room: Tensor | None = None
-        most = MOST if grouped else 1
+        most, n_rows = MOST if grouped else 1, len(self._rows)
         self.add_state("positions", (most,), "groups")
-        self.add_state("probability", (most, len(variants), d_vocab), "groups")  # divided by shared weights
+        self.add_state("probability", (most, n_rows, d_vocab), "groups")  # divided by shared weights
         n_classes = int(self._classes.max()) + 1
-        self.add_state("nll", (most, len(variants), n_classes), "groups")
+        self.add_state("nll", (most, n_rows, n_classes), "groups")
         self.add_state("count", (most, n_classes), "groups")
         if self._bands:
-            self.add_state("calibration", (most, 3, len(variants), len(self._bands), _BINS), "groups")
+            self.add_state("calibration", (most, 3, n_rows, len(self._bands), _BINS), "groups")
+
+    def _arrange(self, shifts: Float[Tensor, "n_variants d_vocab"]) -> None:
+        """Give each variant a row of the sums: all unedited ones the first, then those that share its exponential, then
+        those that are computed separately."""
+        tops = shifts.amax(1, keepdim=True)
+        narrow = (tops[:, 0] - shifts.amin(1) < _LARGEST_LOG_RANGE).tolist()
+        shares = [v.fc == 1.0 and small and not self.reads for v, small in zip(self.variants, narrow, strict=True)]
+        edited = [not share or bool(shift.any()) for share, shift in zip(shares, shifts, strict=True)]
+        unedited = [i for i, is_edited in enumerate(edited) if not is_edited][:1]
+        together = [i for i, share in enumerate(shares) if share and edited[i]]
+        separate = [i for i, share in enumerate(shares) if not share]
+        self._rows = [*unedited, *together, *separate]
+        self._row_of = [self._rows.index(i) if edited[i] else 0 for i in range(len(edited))]
+        self._n_unedited, self._n_shared = len(unedited), len(unedited) + len(together)
+        self._shifts, self._tops = shifts[self._rows], tops[self._rows]
+        self._weights = (self._shifts - self._tops).exp_()
+        self._weights[self._n_shared :] = 1.0
 
     reads: ClassVar[tuple[Site, ...]] = ()
     """Sites that a subclass edits the logits from."""
@@ -174,19 +215,15 @@ class MeanPredictions(LogitsObserver):
             groups, order = groups.sort(stable=True)
             logits, targets, *activations = (one[order.to(one.device)] for one in (logits, targets, *activations))
         found, lengths = (one.tolist() for one in torch.unique_consecutive(groups, return_counts=True))
-        nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
-        mass = nll.new_zeros(len(self.variants), len(self._bands), len(targets))
-        sums = self._read_shared(logits, targets, lengths, nll, mass)
-        for i in self._alone if sums else range(len(self.variants)):
-            edited = self.edited(i, logits, *activations)
-            sums[i] = self._read_one(edited, targets, i, lengths, nll, mass)
+        nll = torch.zeros(len(self._rows), len(targets), dtype=torch.float64, device=logits.device)
+        mass = nll.new_zeros(len(self._rows), len(self._bands), len(targets))
+        sums = [nll.new_empty(len(self._rows), logits.shape[1]) for _ in found]
+        at = _Positions(targets, lengths, sums, nll, mass)
+        for row in range(self._n_shared if self._read_shared(logits, at) else 0, len(self._rows)):
+            self._read_one(self.edited(self._rows[row], logits, *activations), row, at)
         _check_finite(nll[:, targets >= 0])
-        probability = nll.new_empty(len(nll), logits.shape[1])
-        for number, (group, true, its_nll, its_mass) in enumerate(
-            zip(found, targets.split(lengths), nll.split(lengths, 1), mass.split(lengths, 2), strict=True)
-        ):
-            for i, of_groups in sums.items():
-                probability[i] = of_groups[number]
+        parts = (targets.split(lengths), sums, nll.split(lengths, 1), mass.split(lengths, 2))
+        for group, true, probability, its_nll, its_mass in zip(found, *parts, strict=True):
             scored = true >= 0
             self.add("positions", len(true), group=group)
             self.add("probability", probability, group=group)
@@ -201,66 +238,64 @@ class MeanPredictions(LogitsObserver):
         fc = self.variants[variant].fc
         return logits if fc == 1.0 else real_logits(self.head.encoder_logits(activations[0], fc), self.head.real)
 
-    def _read_shared(
-        self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor, mass: Tensor
-    ) -> dict[int, Sequence[Tensor]]:
-        """The sums of each variant with a moderate shift, divided by its weights, from one exponential, for each group
-        of positions. Returns nothing and reads nothing if terms would be lost."""
-        if not self._shared:
-            return {}
-        peak = logits.amax(1, keepdim=True)
-        target_logits = logits.gather(1, targets.clamp(min=0)[:, None])
-        shared = self._exponentials(logits, peak)
-        factors = self._factors.to(shared)
-        Z = shared @ factors.T
-        _check_finite(Z)
-        shares = Z.reciprocal().T
-        sums = [share @ part for share, part in zip(shares.split(lengths, 1), shared.split(lengths), strict=True)]
-        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
-        if self._underflows(total, shares.sum(1, keepdim=True)):
-            return {}
-        log_Z = peak + Z.log()
-        shifts = self._shifts[:, targets.clamp(min=0)][self._shared]
-        nll[self._shared] = (self._tops + log_Z.T - target_logits.T - shifts).to(nll)
+    def _read_shared(self, logits: Tensor, at: _Positions) -> bool:
+        """Fill in the rows of variants without a shift or with a moderate one, divided by their weights, from one
+        exponential. Returns whether it did, because otherwise terms would be lost."""
+        rows, edited = slice(self._n_shared), slice(self._n_unedited, self._n_shared)
+        if not self._n_shared:
+            return False
+        e, offset = self._exponentials(logits)
+        first = 1 - self._n_unedited
+        Z = over_types(e, self._weights[edited])[first:]
+        log_Z = Z.log()
+        _check_finite(log_Z)
+        if self._underflows(at.add_up(e, Z, rows), Z, logits.dtype):
+            return False
+        true = logits.gather(1, at.at_targets)[:, 0] - offset[:, 0].double()
+        at.nll[rows] = log_Z + self._tops[rows] - true - self._shifts[rows, at.at_targets[:, 0]]
         for number, types in enumerate(self._bands):
-            mass[self._shared, number] = ((shared[:, types] @ factors[:, types].T) / Z).T.to(mass)
-        return dict(zip(self._shared, zip(*sums, strict=True), strict=True))
+            at.mass[rows, number] = over_types(e[:, types], self._weights[edited, types])[first:] / Z
+        return True
 
-    def _exponentials(self, logits: Tensor, peak: Tensor) -> Tensor:
-        """`exp(logits − peak)`, in memory that is used again for the next positions of a batch."""
-        if self._room is None or len(self._room) < len(logits):
+    def _exponentials(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """`exponentials`, in memory that is used again for the next positions of a batch."""
+        if self._room is None or len(self._room) < len(logits) or self._room.dtype != logits.dtype:
             self._room = torch.empty_like(logits)
-        return torch.sub(logits, peak, out=self._room[: len(logits)]).exp_()
+        return exponentials(logits, out=self._room[: len(logits)])
 
     def discard(self) -> None:
         super().discard()
         self._room = None
 
-    def _read_one(
-        self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor, mass: Tensor
-    ) -> list[Tensor]:
-        """The sums of one variant, divided by its weights, for each group of positions, in float64 if its probabilities
-        are too small for float32."""
-        log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
-        if logits.dtype != torch.float64:
-            total = log_p.exp().sum(0)
-            if self._underflows(total, total.new_tensor(len(logits))):
-                log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
-        self.look(i, log_p)
-        nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
+    def _read_one(self, logits: Tensor, row: int, at: _Positions) -> None:
+        """Fill in the row of one variant, in float64 if its logits are shifted or its probabilities are too small for
+        float32."""
+        if bool(self._shifts[row].any()):
+            logits = logits.double() + self._shifts[row]
+        e, offset = self._exponentials(logits)
+        Z = over_types(e)
+        log_Z = Z.log()
+        _check_finite(log_Z)
+        total = at.add_up(e, Z, slice(row, row + 1))
+        if logits.dtype != torch.float64 and self._underflows(total, Z, logits.dtype):
+            self._read_one(logits.double(), row, at)
+            return
+        self.look(self._rows[row], logits, e, Z[0])
+        at.nll[row] = log_Z[0] + offset[:, 0] - logits.gather(1, at.at_targets)[:, 0]
         for number, types in enumerate(self._bands):
-            mass[i, number] = log_p[:, types].exp().sum(1)
-        sums = [part.exp().sum(0) / self._weights[i] for part in log_p.split(lengths)]
-        _check_finite(torch.stack(sums))
-        return sums
+            at.mass[row, number] = over_types(e[:, types])[0] / Z[0]
+        for sums in at.sums:
+            sums[row] /= self._weights[row]
 
-    def look(self, variant: int, log_p: Tensor) -> None:
-        """For subclasses: called with the predictions of a variant that is computed separately."""
+    def look(self, variant: int, logits: Tensor, e: Tensor, Z: Tensor) -> None:
+        """For subclasses: called with the logits of a variant that is computed separately, with their exponentials and
+        with the sums of these over the types, which are multiples of the probabilities."""
 
-    def _underflows(self, sums: Tensor, most: Tensor) -> bool:
-        """Whether a token's sum is so small compared with its possible value that terms may have been lost."""
-        least = (sums if self._all_real else sums[..., self.head.real]).amin(-1, keepdim=True)
-        return bool((least < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)).any())
+    def _underflows(self, sums: Tensor, Z: Tensor, dtype: torch.dtype) -> bool:
+        """Whether a token's sum of `e / Z` is so small that terms may have been lost, in e or in its quotient."""
+        least = (sums if self._all_real else sums[..., self.head.real]).amin(1)
+        smallest = torch.finfo(dtype).tiny / torch.finfo(torch.float32).eps ** 1.5
+        return bool((least < (1 + Z.reciprocal()).sum(1) * smallest).any())
 
     @property
     def n_tokens(self) -> int:
@@ -280,7 +315,8 @@ class MeanPredictions(LogitsObserver):
         sums = torch.zeros_like(self._weights)
         for group in self._groups.tolist():
             sums += self.state["probability"][group]
-        return sums.mul_(self._weights).div_(self.state["positions"].sum()).cpu().numpy()
+        q = sums.mul_(self._weights).div_(self.state["positions"].sum())
+        return q[self._row_of].cpu().numpy()
 
     @property
     def nll(self) -> Float[np.ndarray, " n_variants"]:
@@ -306,11 +342,14 @@ class MeanPredictions(LogitsObserver):
     @property
     def calibration(self) -> Calibration:
         """The calibration of the bands over all positions with a known target."""
-        return Calibration(*self.state["calibration"].sum(0).cpu().numpy())
+        return self._calibration(self.state["calibration"].sum(0).cpu().numpy())
 
     def calibration_leaving_out(self) -> list[Calibration]:
         """The calibration without each group of texts, in the order of `sizes`."""
-        return [Calibration(*one) for one in summed_others(self.state["calibration"][self._groups].cpu().numpy())]
+        return list(map(self._calibration, summed_others(self.state["calibration"][self._groups].cpu().numpy())))
+
+    def _calibration(self, sums: Float[np.ndarray, "3 rows bands bins"]) -> Calibration:
+        return Calibration(*sums[:, self._row_of])
 
     @property
     def sizes(self) -> Float[np.ndarray, " groups"]:
@@ -328,8 +367,8 @@ class MeanPredictions(LogitsObserver):
 
     def _sums(self, variant: int) -> list[np.ndarray]:
         """Sums by group: probabilities, NLL by class, positions, and how often the target is in each class."""
-        groups = self._groups
-        sums = [self.state["probability"][groups, variant] * self._weights[variant], self.state["nll"][groups, variant]]
+        groups, row = self._groups, self._row_of[variant]
+        sums = [self.state["probability"][groups, row] * self._weights[row], self.state["nll"][groups, row]]
         sums += [self.state[name][groups] for name in ("positions", "count")]
         return [one.cpu().numpy() for one in sums]
 

@@ -30,6 +30,7 @@ from interp.frequency.measures import with_ends
 from interp.frequency.observers import real_logits
 from interp.intervals import jackknife, summed_others
 from interp.models.sites import Model, Recipe, Site, hook_name
+from interp.models.softmax import over_types
 from interp.run.observers import Observer, fingerprint
 from interp.run.passes import Passes, Reading
 
@@ -121,9 +122,9 @@ class PartPredictions(MeanPredictions):
             self.add("entropy", entropy.sum(1), group=group)
         self.add("likeliest", self._likeliest)
 
-    def look(self, variant: int, log_p: Tensor) -> None:
-        self._entropy[variant] = torch.special.entr(log_p.exp()).sum(1)
-        self._likeliest[variant] = torch.bincount(log_p.argmax(1), minlength=log_p.shape[1])
+    def look(self, variant: int, logits: Tensor, e: Tensor, Z: Tensor) -> None:
+        self._entropy[variant] = over_types(torch.special.entr(e / Z.to(e)[:, None]))[0]
+        self._likeliest[variant] = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
 
     @property
     def n_predicted(self) -> list[int]:

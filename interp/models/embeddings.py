@@ -72,11 +72,16 @@ class Embeddings:
         return found
 
     def total(self, weights: Float[Tensor, "rows types"]) -> Float[Tensor, "rows d_model"]:
-        """`Σ_w weight_w E_w` for each row of weights, in their dtype and on their device."""
-        found = weights.new_zeros(len(weights), self.d_model)
-        for where, block in self.blocks(weights.dtype):
-            found.addmm_(weights[:, where], block.to(weights.device))
+        """`Σ_w weight_w E_w` for each row of weights, in float64 and on their device."""
+        found = weights.new_zeros(len(weights), self.d_model, dtype=torch.float64)
+        for where, block in self.in_small_blocks.blocks(weights.dtype):
+            found += weights[:, where] @ block.to(weights.device)
         return found
+
+    @property
+    def in_small_blocks(self) -> "Embeddings":
+        """The same embeddings in blocks of 512 types. Sums over more types are inexact in float32."""
+        return replace(self, at_once=512 * self.d_model)
 
     @cached_property
     def largest(self) -> float:

@@ -30,6 +30,7 @@ from interp.corpora.unigrams import tokenizer_hash
 from interp.declare import Bos
 from interp.models.head import prediction_head
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder
+from interp.models.softmax import log_partition
 from interp.models.spelling import Spelling
 from interp.run.observers import Observer
 from interp.run.passes import Passes, Reading, runs
@@ -181,19 +182,20 @@ class TokenScores(Observer):
             logits = self.head.finished(batch.select(unembedded))
             wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
             targets = batch.read_targets
-            nll = torch.nn.functional.cross_entropy(wide, targets.clamp(min=0), reduction="none")
+            log_Z = log_partition(wide)
+            log_p = wide.gather(1, targets.clamp(min=0)[:, None])[:, 0] - log_Z
             known = targets >= 0
-            self._keep("log_p", (places + int(not self.sentences.encoder))[known], -nll[known])
+            self._keep("log_p", (places + int(not self.sentences.encoder))[known], log_p[known])
             if self.marked is not None:
                 real = columns >= self.sentences.before
                 begins = torch.from_numpy(np.flatnonzero(self.marked)).to(wide.device)
-                ends = wide.index_select(1, begins).logsumexp(1) - wide.logsumexp(1)
+                ends = log_partition(wide.index_select(1, begins)) - log_Z
                 self._keep("ends", places[real], ends[real])
 
         return [(hook_name(self.model, "logits"), read)]
 
     def _keep(self, name: str, places: Int[Tensor, " some"], values: Float[Tensor, " some"]) -> None:
-        self._waiting.append((name, places.cpu(), values.double().cpu()))
+        self._waiting.append((name, places.cpu(), values.cpu()))
 
     def commit(self) -> None:
         """Write only the places of the tokens that were read, because each token is read once."""
