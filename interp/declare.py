@@ -29,8 +29,8 @@ Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
 """What an analysis reads: text, text in which an encoder predicts masked tokens, prompts, or minimal pairs."""
 Layout: TypeAlias = Literal["packed", "texts"]
 """The rows of a batch: texts joined together, or one text per row."""
-Bos: TypeAlias = bool | Literal["auto"]
-"""A beginning-of-sequence token at the start of each row and text, none, or as the tokenizer and training put it."""
+Bos: TypeAlias = bool | Literal["auto", "rows", "texts"]
+"""Where a beginning-of-sequence token stands; see `interp.corpora.frames`."""
 Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: of its last norm, of the dense layer before that (BERT), and of the logits."""
 Direction: TypeAlias = Literal["mean", "slope"]

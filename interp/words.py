@@ -56,12 +56,13 @@ def beginning_words(bos: object) -> str:
     """Where the beginning-of-sequence token stands, according to the `bos` of a provenance.
 
     Examples:
-        >>> beginning_words("auto")
+        >>> beginning_words("rows")
         'with the beginning-of-sequence token at the start of each row'
     """
     if bos is False:
         return "without a beginning-of-sequence token"
-    return "with the beginning-of-sequence token at the start of each row" + " and text" * (bos is True)
+    where = {"rows": "at the start of each row", "texts": "before each text"}
+    return "with the beginning-of-sequence token " + where.get(str(bos), " and ".join(where.values()))
 
 
 def count(number: int, noun: str) -> str:

@@ -171,10 +171,10 @@ def batches(
         context: tokens per row, at most the model's context. Default: the model's context, but at most 1,024.
         batch_size: rows per batch. Default: as many as make about 4,096 tokens and 2²⁶ logits, or the largest power of
             two of them whose forward pass fits in half of the machine's memory after subtracting the weights.
-        bos: put a beginning-of-sequence token at the start of each row and before each text (True) or nowhere (False),
-            for causal models. `"auto"` puts one at the start of each row if the tokenizer itself begins a text with
-            one, as those of Llama and Gemma do; before each text too, if tools/train.py trained the model in this way;
-            and else nowhere. A text that begins with the token already is not given another one.
+        bos: where a causal model reads a beginning-of-sequence token: at the start of each row (`"rows"`), before each
+            text (`"texts"`), both (True) or nowhere (False). `"auto"` is `"rows"` if the tokenizer itself puts one
+            before a text, as those of Llama and Gemma do, `"texts"` if tools/train.py trained the model in this way,
+            and else False. A text that begins with the token already is not given another one.
         eos: put the end-of-sequence token after each text (causal models).
         mask_rate: the share of an encoder's tokens to replace by `[MASK]`, each drawn independently (Kobayashi et
             al. 2023 replace 12 %, all of them by `[MASK]`). None masks nothing.
@@ -197,7 +197,12 @@ def batches(
     encoder = is_encoder(model)
     given = corpus if isinstance(corpus, Tensor) else None
     if given is not None:
-        _check_given(given, context, bos is True or eos, column is not None or limit is not None or bool(separator))
+        _check_given(
+            given,
+            context,
+            bos not in (False, "auto") or eos,
+            column is not None or limit is not None or bool(separator),
+        )
         context = given.shape[1]
     context = min(model.cfg.n_ctx, TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
@@ -358,7 +363,7 @@ def _check_settings(
         ),
         f"batch_size must be at least 1 row, found {batch_size}": batch_size is not None and batch_size < 1,
         "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder
-        and (bos is True or eos),
+        and (bos not in (False, "auto") or eos),
         "mask_rate is for encoders (BERT); a causal model reads every position": masks and not encoder,
         f"mask_rate must lie between 0 and 1, found {mask_rate}": mask_rate is not None and not 0 < mask_rate < 1,
     }

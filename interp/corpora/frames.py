@@ -1,13 +1,12 @@
 """What is read before and after a text.
 
 - An encoder always reads `[CLS] … [SEP]`.
-- With `bos="auto"`, a causal model reads the beginning-of-sequence token (BOS) at the start of each row if its
-  tokenizer puts one before a text itself. A model that tools/train.py trained with one before each text also reads it
-  there. Other models read none.
-- `bos=True` puts a BOS at the start of each row and before each text, and `bos=False` none.
+- A causal model reads a beginning-of-sequence token (BOS) at the start of each row (`bos="rows"`), before each text in
+  it (`"texts"`), both (True) or nowhere (False).
+- `bos="auto"` is `"rows"` if the tokenizer itself puts a BOS before a text, `"texts"` if tools/train.py trained the
+  model on a stream of texts with a BOS before each, and else False. What TransformerLens would put first
+  (`cfg.default_prepend_bos`) does not count.
 - A text that already begins or ends with these tokens is not framed twice. Token ids are read as they are.
-
-What TransformerLens would put first (`cfg.default_prepend_bos`) does not count.
 """
 
 import json
@@ -32,6 +31,11 @@ class Frame(NamedTuple):
     before_text: list[int]
     after_text: list[int]
 
+    @property
+    def alone(self) -> tuple[list[int], list[int]]:
+        """The token ids before and after a text that has a row of its own."""
+        return self.before or self.before_text, [*self.after, *self.after_text]
+
 
 def tokenizer_of(model: Model) -> Any:
     """The model's tokenizer. Raises ValueError if it has none."""
@@ -43,22 +47,21 @@ def tokenizer_of(model: Model) -> Any:
 
 
 def settled_bos(model: Model, bos: Bos) -> Bos:
-    """What `bos` stands for with this model: False for no BOS (as for encoders), `"auto"` for one at the start of each
-    row, and True for one before each text too.
+    """What `bos` stands for with this model: anything but `"auto"`. For encoders it is False.
 
-    Raises ValueError for anything but True, False and `"auto"`.
+    Raises ValueError for anything but True, False, `"auto"`, `"rows"` and `"texts"`.
     """
-    if not isinstance(bos, bool) and bos != "auto":
-        raise ValueError(f"bos must be True, False or 'auto', found {bos!r}")
+    if not isinstance(bos, bool) and bos not in ("auto", "rows", "texts"):
+        raise ValueError(f"bos must be True, False, 'auto', 'rows' or 'texts', found {bos!r}")
     if is_encoder(model):
         return False
-    if isinstance(bos, bool):
+    if bos != "auto":
         return bos
     if model.tokenizer is None:
         return False
     if _trained_with_bos(model):
-        return True
-    return "auto" if beginning(model.tokenizer).put else False
+        return "texts"
+    return "rows" if beginning(model.tokenizer).put else False
 
 
 def _trained_with_bos(model: Model) -> bool:
@@ -88,8 +91,9 @@ def frame(model: Model, bos: Bos = "auto", eos: bool = False) -> Frame:
     if is_encoder(model):
         return Frame(_ids(model, "cls"), _ids(model, "sep"), [], [])
     settled = settled_bos(model, bos)
-    before = _ids(model, "bos") if settled else []
-    return Frame(before, [], before if settled is True else [], _ids(model, "eos") if eos else [])
+    token = _ids(model, "bos") if settled else []
+    before, before_text = (token if settled in (True, where) else [] for where in ("rows", "texts"))
+    return Frame(before, [], before_text, _ids(model, "eos") if eos else [])
 
 
 def _ids(model: Model, name: str) -> list[int]:

@@ -38,8 +38,8 @@ def sentence_rows(
     """
     sentences = list_of_strings(sentences, "sentences")
     tokenizer = tokenizer_of(model)
-    around = frame(model, bos)
-    before, after = around.before, [*around.after, *end]
+    before, after = frame(model, bos).alone
+    after = [*after, *end]
     rows = []
     for sentence, ids in zip(sentences, encode(tokenizer, sentences), strict=True):
         own = ids[unframed(ids, before, after)]
@@ -138,7 +138,7 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> It
 def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
     """One row per text. A text that is too long continues in the next row, with its own frame. A text without tokens
     ends at the beginning of the next row."""
-    before, after = around.before, [*around.after, *around.after_text]
+    before, after = around.alone
     room = context - len(before) - len(after)
     ends: list[int] = []
     for ids in encoded:

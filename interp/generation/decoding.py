@@ -107,7 +107,7 @@ def prompts(
         >>> import interp
         >>> found = prompts(interp.load("tiny-gpt2"), "bundled", n=3)
         >>> found.ids.shape, found.human.shape
-        ((3, 10), (3, 50))
+        ((3, 11), (3, 50))
     """
     check_model(model)
     seed = check_seed(seed)
@@ -115,7 +115,7 @@ def prompts(
     if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
     whole, tokenizer = prompt_tokens + new_tokens, tokenizer_of(model)
-    before = frame(model, bos).before
+    before, _ = frame(model, bos).alone
     if len(before) + whole > model.cfg.n_ctx:
         lengths = f"prompts of {prompt_tokens + len(before)} tokens and {new_tokens} new tokens"
         raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
@@ -366,13 +366,13 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: B
 
 def _row(model: Model, prompt: str | Sequence[int], bos: Bos) -> list[int]:
     if not isinstance(prompt, str):
-        if bos is True:
+        if bos not in (False, "auto"):
             raise ValueError("token ids are read as they are; add bos to them yourself")
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable) or getattr(prompt, "ndim", 1) != 1:
             raise TypeError(f"a prompt must be a string or a list of token ids, found {prompt!r}")
         return [whole_number(token_id, "a token id") for token_id in prompt]
     (ids,) = encode(tokenizer_of(model), [unicode_text(prompt, "a prompt")])
-    return framed(ids, frame(model, bos).before, [])
+    return framed(ids, *frame(model, bos).alone)
 
 
 def decode_batch(

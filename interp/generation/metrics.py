@@ -167,7 +167,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     """
     texts = list_of_strings(texts, "texts")
     check_weights(model)
-    before, after, *_ = frame(model, bos=False)
+    before, after = frame(model, bos=False).alone
     room = model.cfg.n_ctx - len(before) - len(after)
     rows = [before + ids[:room] + after for ids in encode(model.tokenizer, texts)]
     if not all(rows):

@@ -60,7 +60,7 @@ class Sentences:
         self.model, self.tokenizer, self.encoder = model, tokenizer_of(model), is_encoder(model)
         if self.encoder and self.tokenizer.mask_token_id is None:
             raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
-        before, after, *_ = frame(model, bos)
+        before, after = frame(model, bos).alone
         self.before = len(before)
         lengths = [len(row) - len(before) - len(after) for row in self.rows]
         self.starts = np.concatenate([[0], np.cumsum(lengths)])

@@ -193,7 +193,7 @@ def test_english_numbers_have_not_changed(name):
     if name == "tiny-gpt2":
         of_old = lambda tokens: (token_classes(model, before)(tokens) + 1).index_fill(1, torch.tensor([0]), 0)  # noqa: E731
         old = interp.corpora.classes.TokenClasses(new.names, of_old)
-    batches = interp.corpora.batches(model, text, context=64)
+    batches = interp.corpora.batches(model, text, context=64, bos=False)
     tables = [
         interp.attention.attention_by_class(model, batches, key_classes=classes, progress=False)
         for classes in (old, new)

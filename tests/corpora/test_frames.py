@@ -1,5 +1,6 @@
 """Where a beginning-of-sequence token (BOS) stands: at each row, before each text, or nowhere, and never twice."""
 
+import itertools
 import json
 import logging
 import math
@@ -50,7 +51,7 @@ def test_each_row_begins_as_the_tokenizer_begins_a_text(puts_bos, texts, backend
     model = interp.load(puts_bos, backend=backend)
     stream = sum(ids(*texts), [])
     prepared = corpora.batches(model, texts, context=10, batch_size=4)
-    assert prepared.settings["bos"] == "auto"
+    assert prepared.settings["bos"] == "rows"
     assert rows_of(prepared) == [[BOS, *stream[at : at + 9]] for at in range(0, len(stream) - 8, 9)]
     pieces = [[BOS, *row[at : at + 9]] for row in ids(*texts) for at in range(0, len(row), 9)]
     assert sorted(rows_of(corpora.batches(model, texts, context=10, layout="texts"))) == sorted(pieces)
@@ -74,7 +75,7 @@ def test_what_transformerlens_would_put_first_does_not_count(load_toy, texts, ba
 def test_a_model_that_interp_has_not_loaded(puts_bos, hf_directory):
     """TransformerLens has read its tokenizer again, such that it puts a BOS whether or not it did."""
     transformer_lens = pytest.importorskip("transformer_lens.HookedTransformer")
-    for directory, expected in ((hf_directory("llama"), False), (puts_bos, "auto")):
+    for directory, expected in ((hf_directory("llama"), False), (puts_bos, "rows")):
         cfg = interp.load(directory).cfg
         plain = transformers.AutoTokenizer.from_pretrained(directory)
         model = transformer_lens.HookedTransformer(cfg, plain)
@@ -82,11 +83,16 @@ def test_a_model_that_interp_has_not_loaded(puts_bos, hf_directory):
         assert settled_bos(model, "auto") == expected
 
 
-@pytest.mark.parametrize(("separator", "expected"), [("end of text", True), ("newline", False)])
+@pytest.mark.parametrize(("separator", "expected"), [("end of text", "texts"), ("newline", False)])
 def test_a_model_is_read_as_it_was_trained(hf_directory, tmp_path, separator, expected):
     shutil.copytree(hf_directory("gpt2"), tmp_path / "trained")
     (tmp_path / "trained/training.json").write_text(json.dumps({"settings": {"separator": separator}}))
-    assert settled_bos(interp.load(tmp_path / "trained"), "auto") is expected
+    model = interp.load(tmp_path / "trained")
+    assert settled_bos(model, "auto") == expected
+    rows = rows_of(corpora.batches(model, ["w1 w2 w3"] * 4, context=5))
+    stream = [BOS, 8, 9, 10] * 4 if expected else [8, 9, 10] * 4
+    assert rows == [stream[at : at + 5] for at in range(0, len(stream) - 4, 5)]
+    assert sentence_rows(model, ["w1 w2"]) == [[BOS, 8, 9] if expected else [8, 9]]
 
 
 def test_a_tokenizer_without_bos_gets_none(hf_directory, tmp_path):
@@ -106,18 +112,18 @@ TEXTS = st.lists(st.lists(st.integers(7, 30), max_size=9), max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
-@given(TEXTS, st.integers(3, 8), st.booleans(), st.booleans())
-def test_packed_rows_with_bos(texts, context, before_texts, eos):
+@given(TEXTS, st.integers(3, 8), st.booleans(), st.booleans(), st.booleans())
+def test_packed_rows_with_bos(texts, context, before_rows, before_texts, eos):
     """Without the BOS that rows have of their own, the rows are the stream; only that BOS predicts nothing that counts,
     unless a text begins there."""
-    around = Frame([BOS], [], [BOS] * before_texts, [EOS] * eos)
+    around = Frame([BOS] * before_rows, [], [BOS] * before_texts, [EOS] * eos)
     each = [[*around.before_text, *text, *around.after_text] for text in texts]
     stream, begins = sum(each, []), {sum(map(len, each[:n])) for n in range(len(each) + 1)}
     position = 0
     for row, ends, resumed in packed_rows(texts, context, around):
         assert len(row) == context
-        assert row[0] == BOS
-        own = row if stream[position] == BOS else row[1:]
+        assert not before_rows or row[0] == BOS
+        own = row[1:] if before_rows and stream[position] != BOS else row
         assert own == stream[position : position + len(own)]
         assert resumed == (own is not row and position not in begins)
         places = {position + end - (context - len(own)) for end in ends}
@@ -161,13 +167,14 @@ def test_predictions_count_at_a_bos_only_where_a_text_begins(puts_bos):
 
 def test_no_text_is_framed_twice(load_toy, puts_bos):
     llama, gpt2, bert = interp.load(puts_bos), load_toy("gpt2"), load_toy("bert")
-    for model, bos in ((llama, "auto"), (llama, True), (gpt2, True)):
+    for model, bos in ((llama, "auto"), (llama, True), (llama, "texts"), (gpt2, True)):
         expected = sentence_rows(model, ["w1 w2"], bos=bos)
         with pytest.warns(UserWarning, match="special tokens are written out in .*: <s> 1 ×"):
             assert rows_of(corpora.batches(model, ["<s> w1 w2"], layout="texts", bos=bos)) == expected
         with pytest.warns(UserWarning, match=r"<s> 8 ×"):
             rows = rows_of(corpora.batches(model, ["<s> w1 w2"] * 8, context=6, bos=bos))
-        assert all(row[0] == BOS != row[1] for row in rows)
+        assert not any(BOS == token == after for row in rows for token, after in itertools.pairwise(row))
+        assert bos == "texts" or all(row[0] == BOS for row in rows)
         assert [token for row in rows for token in row if token != BOS] == [8, 9] * 8
         assert sentence_rows(model, ["<s> w1 w2"], bos=bos) == expected
         assert state_rows(model, ["<s> w1 w2 </s>"], "eos", bos=bos) == [[*expected[0], EOS]]
@@ -254,5 +261,5 @@ def test_bos_is_a_class_of_its_own(puts_bos):
 @pytest.mark.usefixtures("untyped")
 def test_bad_bos(load_toy):
     for wrong in ("yes", None, 1):
-        with pytest.raises(ValueError, match="bos must be True, False or 'auto', found"):
+        with pytest.raises(ValueError, match="bos must be True, False, 'auto', 'rows' or 'texts', found"):
             corpora.batches(load_toy("gpt2"), ["w1 w2"], bos=wrong)

@@ -47,7 +47,8 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     with caplog.at_level(logging.INFO, "interp"):
         found = ask_all(model, texts, pairs=table, unigram=COUNTS, settings=SCALES, bos=False, progress=False)
     assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
-    assert caplog.messages == ["reading texts in rows of 24 tokens", "Sparse probes for grammar"]
+    begin = " without a beginning-of-sequence token" if kind == "gpt2" else ""
+    assert caplog.messages == [f"reading texts in rows of 24 tokens{begin}", "Sparse probes for grammar"]
     plain = corpora.batches(model, texts)
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
@@ -65,7 +66,7 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
         raise Stopped(next(analyses[0])[0].batches.settings["bos"])
 
     monkeypatch.setattr("interp.survey.side_by_side", stop)
-    for name, bos in (("tiny-gpt2", "True"), ("tiny-bert", "False")):
+    for name, bos in (("tiny-gpt2", "texts"), ("tiny-bert", "False")):
         with pytest.raises(Stopped, match=bos):
             ask_all(interp.load(name), "bundled", pairs=table, progress=False)
 

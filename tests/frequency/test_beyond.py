@@ -367,6 +367,7 @@ def test_trained_llama_with_its_mean_scaled(shared):
     stories = json.loads((shared / "data/tinystories/tinystories_1000.json").read_text(encoding="utf-8"))[:40]
     text = [f"<s>{story}" for story in stories]
     counts = corpora.count_unigrams(model, text)
-    effect = bias_effect(model, text, unigram=counts, directions=["mean"], progress=False)
+    with pytest.warns(UserWarning, match="special tokens are written out in texts and are read as such: <s> 40 ×"):
+        effect = bias_effect(model, text, unigram=counts, directions=["mean"], bos=False, progress=False)
     found = effect.kl.set_index("scale")["kl_unigram_model"]
     np.testing.assert_allclose(found[[1.0, 0.5, 0.0]], [0.0123, 0.0717, 0.2637], atol=2e-4)

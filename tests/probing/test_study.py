@@ -690,7 +690,7 @@ def test_study_has_every_table(
         judged.append(many[p[:, 0] > p[:, 1]].head(30))
     table = pd.concat(judged, ignore_index=True)
     assert len(table) == 90
-    found = probing.study(model, table, directory=tmp_path / "work", position="mean", **OPTIONS)
+    found = probing.study(model, table, directory=tmp_path / "work", position="mean", bos=True, **OPTIONS)
     for name, columns in COLUMNS.items():
         part = found.tables[name]
         assert set(columns.split()) <= set(part.columns), name
@@ -702,7 +702,8 @@ def test_study_has_every_table(
         assert (found.tables[name]["state"] == state).all()
     for (task, kind), part in found.views.groupby(["task", "sentence"]):
         tested = table.iloc[split_pairs(table, str(task)).test[0]]
-        tokens, scores = probing.token_scores(model, probing.probe(found, task, state), tested[f"sentence_{kind}"])
+        sentence = tested[f"sentence_{kind}"]
+        tokens, scores = probing.token_scores(model, probing.probe(found, task, state), sentence, bos=True)
         assert part["token"].tolist() == tokens
         np.testing.assert_allclose(part["score"], scores)
     plain = found.probes.query("method == 'dense' and control == 'none'")
@@ -836,7 +837,6 @@ def test_the_papers_preset_says_what_it_depends_on(tmp_path: Path, capsys: Any) 
         "15",
         "--states",
         "3",
-        "--bos",
         "--seeds",
         "0,1",
     ]
