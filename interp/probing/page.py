@@ -96,7 +96,7 @@ def section(study: ProbingStudy) -> Section:
         )
         figures["general"] = across_tasks.general_probes(study)
         figures["overlap"] = across_tasks.neuron_overlap(study)
-        tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
+        tables["Probes of several tasks on a task they have not seen, mean over tasks"] = study.never_seen
     if not study.consistency.empty:
         figures["unit_consistency"] = atlas_plots.unit_consistency(study)
         figures["unit_depth"] = atlas_plots.unit_depth(study)
