@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,14 +70,11 @@ def command_of(analysis: Analysis) -> flags.Command:
         check = partial(_check_places, out, {out: [analysis.name]}, job, overwrite=overwrite)
         check()
 
-        from rich.console import Console
-        from rich.text import Text
-
         from interp import models
         from interp.pages.page import written_page
 
         with unfinished(out, job, check) as directory:
-            with Console(stderr=True).status(Text(f"loading {visible(model)}")):
+            with _loading(model):
                 loaded = models.load(model, **how)
             asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
             found = find(analysis.answer)(loaded, text, **asked, directory=directory)
@@ -86,13 +83,19 @@ def command_of(analysis: Analysis) -> flags.Command:
             page = written_page(out)
         if "context" in (about := found.provenance):
             echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
-        show(
-            found.shown, page.path, as_json=as_json, found=[found] if not page.notes else page.results, notes=page.notes
-        )
+        show(found.shown, page.path, as_json=as_json, found=[] if page.notes else [found], notes=page.notes)
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
+
+
+def _loading(model: str) -> AbstractContextManager[Any]:
+    """A context in which a terminal shows that a model is being loaded."""
+    from rich.console import Console
+    from rich.text import Text
+
+    return Console(stderr=True).status(Text(f"loading {visible(model)}"))
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:

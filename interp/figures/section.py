@@ -66,7 +66,7 @@ class Section:
     def undrawn(cls, note: str, provenance: dict[str, Any]) -> "Section":
         """A section that has only a note in place of what could not be drawn."""
         nothing: dict[str, Any] = {}
-        return cls("", (), (note,), nothing, nothing, nothing, provenance)
+        return cls("", (), (f"{note}.",), nothing, nothing, nothing, provenance)
 
     @property
     def is_drawn(self) -> bool:

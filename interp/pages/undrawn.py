@@ -39,8 +39,10 @@ class Written:
                 raise
             if os.environ.get("INTERP_DEBUG") == "1":
                 traceback.print_exc()
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            places = [
+                (frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)
+            ]
+            where = [f"{name}, line {line}" for name, line in places if name.startswith("interp.")][-1]
             note = f"{what} could not be drawn ({type(error).__name__}: {error}; {where}). {_ADVICE}"
             self.notes.append(note)
             warn(note)

@@ -135,6 +135,8 @@ def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.D
     means, differences = [], []
     for state, part in hits.groupby("state", sort=False):
         known = part.drop(columns=["task", "state", "pair"]).dropna(axis=1)
+        if known.empty:
+            continue
         asked = [pair for pair in pairs if set(pair) <= set(known)]
         gaps = [known[probe] - known[against] for probe, against in asked]
         values = np.column_stack([known, *gaps])
