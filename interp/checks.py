@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 __all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids", "check_width"]
-__all__ += ["collecting", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
+__all__ += ["collecting", "finite_number", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
 
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
@@ -33,6 +33,22 @@ def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
         raise TypeError(f"{what} must be a whole number, found {value!r}") from None
     if least is not None and number < least:
         raise ValueError(f"{what} must be at least {least}, found {number}")
+    return number
+
+
+def finite_number(value: Any, what: str) -> float:
+    """A finite number as a float. True, "1" and 1j are not accepted.
+
+    Raises TypeError if the value is not a real number, and ValueError if it is not finite, or too large for a float.
+    """
+    if isinstance(value, bool | str | bytes | complex):
+        raise TypeError(f"{what} must be a number, found {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{what} must be a finite number, found {value!r:.40}")
     return number
 
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+from pandas.api.types import infer_dtype, is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
-from interp.words import printed
+from interp.words import MISSING, printed
 
-__all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns"]
+__all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns", "with_numbers"]
 
+_NUMBERS = ("floating", "integer", "mixed-integer-float", "empty")
 _DIGITS, _MOST_DECIMALS, _WIDE, _ROUNDING = 3, 6, 1e3, 1e-7
-_MISSING = "–"
 
 
 class Column(NamedTuple):
@@ -118,7 +118,7 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
         layer ['0', '1']
         perplexity ['12.2 [11.5, 13.0]', '9.5 [9.2, 9.8]']
     """
-    table, shown = table.set_axis(table.columns.map(str), axis=1), []
+    table, shown = with_numbers(table.set_axis(table.columns.map(str), axis=1)), []
     for name, ends in _with_ends([*table], known).items():
         values = table[name]
         if values.isna().all():
@@ -126,15 +126,28 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
         numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
         heading = column(name, known)
         form = _form(table[[name, *(ends or ())]]) if numeric else partial(_word, words=heading.words)
-        cells = [_MISSING if numeric and pd.isna(value) else form(value) for value in values]
+        cells = [MISSING if numeric and pd.isna(value) else form(value) for value in values]
         if ends:
             low, high = (table[end] for end in ends)
             cells = [
-                cell if math.isnan(a) or math.isnan(b) else f"{cell} [{form(a)}, {form(b)}]"
+                cell if pd.isna(a) or pd.isna(b) else f"{cell} [{form(a)}, {form(b)}]"
                 for cell, a, b in zip(cells, low, high, strict=True)
             ]
         shown.append(Displayed(name, heading, cells, values.tolist(), numeric))
     return shown
+
+
+def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in which a column of numbers has one kind of missing value, NaN, whatever it came with: None, pandas.NA
+    and pandas.NaT make it a column of objects.
+
+    Examples:
+        >>> with_numbers(pd.DataFrame({"rank": [1, None, pd.NA]}, dtype=object))["rank"].dtype
+        dtype('float64')
+    """
+    untyped = [name for name in table if table[name].dtype == object]
+    numbers = [name for name in untyped if infer_dtype(table[name].dropna()) in _NUMBERS]
+    return table.assign(**{str(name): pd.to_numeric(table[name].fillna(math.nan)) for name in numbers})
 
 
 def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str, Column] = COMMON) -> pd.DataFrame:
@@ -156,11 +169,13 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str
 
 def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
     """Each column with the two columns of its interval, if it has one: those with its name and `_low` or `_high`, or
-    the next two columns, if they are called low and high and do not belong to another column."""
+    the next two columns, if they are called low and high and do not belong to another column. Where a value and the
+    value corrected for bias (`_corrected`) are both there, the interval is around the latter."""
     ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
     for name, low, high in zip(names, names[1:], names[2:], strict=False):
-        own = (f"{name}_low", f"{name}_high")
-        if set(own) <= set(names):
+        base = name.removesuffix("_corrected")
+        own = (f"{base}_low", f"{base}_high")
+        if set(own) <= set(names) and (name != base or f"{base}_corrected" not in names):
             ends[name] = own
         elif _are_ends(low, high, names, known):
             ends[name] = (low, high)
@@ -182,7 +197,7 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
     these are exact, or powers of ten if the numbers are small and of very different size."""
     if all(map(is_integer_dtype, table.dtypes)):
         return partial(printed, form="{:,}")
-    numbers = table.to_numpy(dtype=float)
+    numbers = table.to_numpy(dtype=float, na_value=math.nan)
     numbers = numbers[np.isfinite(numbers)]
     sizes = np.abs(numbers)
     numbers = numbers[sizes > _ROUNDING * sizes.max(initial=0)]
@@ -198,9 +213,9 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
     return partial(printed, form=f"{{:z,.{decimals}f}}")
 
 
-def _word(value: object, words: Mapping[str, str]) -> str:
+def _word(value: Any, words: Mapping[str, str]) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, dict | list | np.ndarray):
         return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value, ensure_ascii=False)
-    return _MISSING if value is None or value is pd.NA or value != value else words.get(str(value), str(value))
+    return MISSING if pd.isna(value) else words.get(str(value), str(value))

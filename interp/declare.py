@@ -37,6 +37,10 @@ Direction: TypeAlias = Literal["mean", "slope"]
 """Directions in a prediction head's input: its mean, and the slope of log-probability on the output embeddings."""
 Backend: TypeAlias = Literal["hooked", "bridge"]
 """TransformerLens' own implementation of a model, or transformers' implementation in a `TransformerBridge`."""
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "float64", "auto"]
+"""The type of a model's weights in memory; auto is that of its files."""
+Spread: TypeAlias = Literal["auto", "balanced", "balanced_low_0", "sequential"]
+"""How accelerate divides a model among GPUs."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
 

@@ -66,7 +66,7 @@ def contents(folder: Path) -> Collection[str] | None:
 def result_names(folder: Path) -> Collection[str] | None:
     """The names of what `Result.save` and the page wrote in a folder; None if it holds no result.
 
-    Raises FileExistsError if the folder of figures holds something else.
+    Raises FileExistsError if the folder of figures holds something else, or if result.json does not list the names.
     """
     try:
         saved = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -76,8 +76,11 @@ def result_names(folder: Path) -> Collection[str] | None:
         return None
     check_own(folder / FIGURES)
     tables = saved.get("tables", [path.stem for path in folder.glob("*.parquet")])
-    arrays = (f"{name}.safetensors" for name in saved.get("arrays", []))
-    return ["result.json", OPTIONS, FIGURES, *(f"{name}.parquet" for name in tables), *arrays]
+    arrays = saved.get("arrays", [])
+    if not all(isinstance(listed, list) for listed in (tables, arrays)):
+        raise FileExistsError(f"{folder / 'result.json'} is damaged: its tables and arrays are not lists; {_MOVE}")
+    files = [*(f"{name}.parquet" for name in tables), *(f"{name}.safetensors" for name in arrays)]
+    return ["result.json", OPTIONS, FIGURES, *files]
 
 
 def check_own(target: Path, listed: Listed = contents) -> None:

@@ -8,7 +8,6 @@ Pass a recipe wherever TransformerLens takes hooks. Recipes compose with `+`:
 A recipe acts on every position in the same way and edits no parameter. It has no effect after the context ends.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -19,8 +18,8 @@ from einops import einsum
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from interp.checks import check_choice, check_mode
-from interp.declare import Mode, Several
+from interp.checks import check_choice, check_mode, finite_number
+from interp.declare import Mode, Several, listed
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing
@@ -78,6 +77,7 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
 
     Raises:
         ValueError: the model does not have this bias (RMSNorm has no b_LN, GPT-2 no b_FC), or the factor is not finite.
+        TypeError: the factor is not a number.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -92,8 +92,7 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     head.require(bias)
     if head.folded:
         head.refuse_cap("a folded bias cannot be scaled exactly")
-    if not math.isfinite(factor):
-        raise ValueError(f"factor must be a finite number, found {factor}")
+    factor = finite_number(factor, "factor")
     if bias == "fc":
 
         def rescale(trunk: Tensor, normalized: Tensor) -> Tensor:
@@ -138,8 +137,7 @@ def adjust_logits(
         raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
     if (prior > 0).any():
         raise ValueError("log_prior must be log-probabilities, at most 0; found larger values (are these counts?)")
-    if not math.isfinite(tau):
-        raise ValueError(f"tau must be a finite number, found {tau}")
+    tau = finite_number(tau, "tau")
     wide = torch.promote_types(model.W_U.dtype, torch.float32)
     return _add(model, "logits", -tau * prior.to(model.W_U.device, wide))
 
@@ -163,7 +161,7 @@ def ablate_dims(
     same keys compose. A recipe for the residual stream must come before one for the keys of the same block.
 
     Args:
-        dims: dimensions of the residual stream, 0 … d_model − 1.
+        dims: dimensions of the residual stream, 0 … d_model − 1. An empty list removes nothing.
         means: one value per dimension, `[d_model]`.
 
     Raises ValueError for a layer or dimension that does not exist, for an unknown mode, for `mode="mean"` without means
@@ -179,7 +177,7 @@ def ablate_dims(
         >>> [resid[..., [3, 5]].any().item() for resid in seen.values()]
         [False]
     """
-    chosen = check_dims(model, dims)
+    chosen = check_dims(model, dims) if listed(dims) else []
     check_mode(mode)
     check_choice("where", where, ("keys", "queries", "residual"))
     if (mode == "mean") != (means is not None):
@@ -187,6 +185,8 @@ def ablate_dims(
     fill = torch.zeros(model.cfg.d_model) if means is None else torch.as_tensor(means)
     if fill.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
+    if fill.is_complex():
+        raise ValueError("means are complex; expected the mean of each dimension, a real number")
     if not torch.isfinite(fill).all():
         raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
     fill = fill[chosen].to(model.W_U.dtype)

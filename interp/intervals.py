@@ -8,6 +8,7 @@ MacKinnon, Nielsen and Webb, "Fast and Reliable Jackknife and Bootstrap Methods 
 of Applied Econometrics 38, 2023.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,26 +29,35 @@ Numbers: TypeAlias = Float[np.ndarray, "*shape"]
 
 
 class Jackknife(NamedTuple):
-    """A value, the value corrected for bias, and half the width of its 95 % interval."""
+    """A value, the value corrected for bias, half the width of its 95 % interval, and the least and the most that such
+    a value can be.
+
+    Examples:
+        >>> share = Jackknife(np.array(0.95), np.array(1.02), np.array(0.1), least=0, most=1)
+        >>> float(share.low.round(2)), float(share.high), float(share.centred.value)
+        (0.85, 1.0, 1.0)
+    """
 
     value: Numbers
     corrected: Numbers
     half: Numbers
+    least: float | int = -math.inf
+    most: float | int = math.inf
 
     @property
     def low(self) -> Numbers:
         """The lower end of the interval around the value."""
-        return np.asarray(self.value - self.half)
+        return np.asarray(np.clip(self.value - self.half, self.least, self.most))
 
     @property
     def high(self) -> Numbers:
         """The upper end of the interval around the value."""
-        return np.asarray(self.value + self.half)
+        return np.asarray(np.clip(self.value + self.half, self.least, self.most))
 
     @property
     def centred(self) -> "Jackknife":
-        """The same with the interval around the corrected value."""
-        return self._replace(value=self.corrected)
+        """The corrected value, with the interval around it."""
+        return self._replace(value=np.asarray(np.clip(self.corrected, self.least, self.most)))
 
 
 def jackknife(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GIB", "available", "give_back", "peak", "reused", "shown", "total"]
+__all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "reused", "shown", "total"]
 
 GIB = 2**30
 _MEMINFO, _OWN_GROUPS, _GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -19,6 +19,10 @@ _LIMITS = {
 }
 """The files with the limit and usage of a control group, and the entry for what it can give up (versions 2 and 1)."""
 _TRIM_ABOVE, _MAP_FROM, _MOST_MAPPED = -1, -3, -4  # glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX
+
+
+class DoesNotFit(ValueError):
+    """More memory is needed than there is."""
 
 
 def available(device: str = "cpu") -> int:

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.declare import Backend, Bos, Layout, Options, option
+from interp.declare import Backend, Bos, Dtype, Layout, Options, Spread, option
 
 __all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
 __all__ += ["PairOptions", "Pairs", "Text", "TextOptions"]
@@ -94,12 +94,8 @@ class ModelOptions:
     """How a model is loaded: the keyword arguments of `interp.load`."""
 
     device: str | None = option(None, "cpu, cuda, …  Default: cuda if available.")
-    device_map: str | None = option(
-        None, "Spread a bridge over the GPUs: auto, balanced, balanced_low_0 or sequential (accelerate)."
-    )
-    dtype: str | None = option(
-        None, "Type of the weights: float32, bfloat16, float16, float64, or auto (as stored). Default: float32."
-    )
+    device_map: Spread | None = option(None, "Spread a bridge over the GPUs, by accelerate.")
+    dtype: Dtype | None = option(None, "Type of the weights; auto: as stored. Default: float32.")
     backend: Backend | None = option(
         None, "hooked: TransformerLens' own model; bridge: transformers' model. Default: hooked if there is one."
     )

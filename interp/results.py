@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import pandas as pd
 
 from interp.analyses import load, names
-from interp.columns import COMMON, Column
+from interp.columns import COMMON, Column, with_numbers
 from interp.declare import find
 from interp.dense import Dense
 from interp.disk import in_turn, replacing_directory, result_names
@@ -68,6 +68,11 @@ class Result:
     in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     provenance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Have one kind of missing value in columns of numbers."""
+        for name, table in self.tables.items():
+            object.__setattr__(self, name, with_numbers(table))
 
     @classmethod
     def table_names(cls) -> tuple[str, ...]:

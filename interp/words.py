@@ -5,21 +5,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import SupportsFloat
 
-__all__ = [
-    "BIAS_WORD",
-    "DECODER_NAME",
-    "beginning_words",
-    "capitalized",
-    "class_words",
-    "count",
-    "finer",
-    "printed",
-    "sentence",
-    "within",
-]
+__all__ = ["BIAS_WORD", "DECODER_NAME", "MISSING", "beginning_words", "capitalized", "class_words", "count", "finer"]
+__all__ += ["printed", "sentence", "within"]
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
+MISSING = "–"
+"""What stands for a missing value."""
 _CLASS_WORD = {
     "cls": "[CLS]",
     "sep": "[SEP]",

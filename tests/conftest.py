@@ -4,6 +4,7 @@ Large libraries are imported where they are used, because the process that distr
 """
 
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, get_args
 import jaxtyping
 import pytest
 
+os.environ["INTERP_STRICT"] = "1"  # a section that cannot be drawn is an error
 _jaxtyped = jaxtyping.jaxtyped
 
 

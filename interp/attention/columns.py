@@ -12,7 +12,11 @@ MEANINGS = COMMON | {
         "of the norm's bias", "The part of the mean that comes from the bias of the preceding norm."
     ),
     "gap": Column("gap", "Mean score or contribution for the class minus that for all other keys."),
-    "share": Column("share", "Share of the dimension in the sum of gaps; of a component in the activation."),
+    "share": Column(
+        "of the sum",
+        "What the dimension adds to the sum of gaps, or a component to the activation, divided by the whole: above 1 "
+        "where others are negative.",
+    ),
     "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
     "n_dims_90": Column("dimensions for 90 %", "The fewest dimensions whose shares add up to 90 % of the gap."),
     "n_dims_90_abs": Column(
@@ -84,7 +88,11 @@ MEANINGS = COMMON | {
     "measure": Column(
         "measure",
         "What is measured at the first position.",
-        {"direction_share": "share due to direction", "value_ratio": "norm of values, relative", "rate": "sink rate"},
+        {
+            "direction_ratio": "due to direction, of the gap",
+            "value_ratio": "norm of values, relative",
+            "rate": "sink rate",
+        },
     ),
     "value": Column("value", "Value of the measure, mean over heads."),
     "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),

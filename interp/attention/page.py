@@ -97,7 +97,7 @@ def section(study: AttentionStudy) -> Section:
 def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
     """The tokens at which each outlier dimension is largest, in the state in which it stands out most."""
     found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
-    score = found["robust_z" if study.rule == "robust" else "z"].abs()
+    score = found["robust_z" if study.rule == "robust" else "z"].abs().dropna()
     most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
     contexts = {}
     for dim, state in most.itertuples(index=False):
@@ -148,6 +148,8 @@ def _outliers(study: AttentionStudy) -> str:
     states = count(study.dims["state"].nunique(), "hidden state")
     in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
     beside = f"where noise would give {in_noise:.2g} in each state"
+    if first.empty:
+        return f"{found}, {beside}."
     return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
 
 

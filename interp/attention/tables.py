@@ -146,7 +146,7 @@ class AttentionStudy(Result):
     @property
     def outlier_counts(self) -> pd.DataFrame:
         """How many outliers each state has by either rule, and how many noise would give (`outlier_counts`)."""
-        return outlier_counts(self.dims, k=self.provenance["k"], rule=self.rule)
+        return outlier_counts(self.dims.dropna(subset="mean"), k=self.provenance["k"], rule=self.rule)
 
     @property
     def largest_gap(self) -> dict[str, Any] | None:
@@ -164,7 +164,8 @@ class AttentionStudy(Result):
     @property
     def claims(self) -> pd.DataFrame:
         """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
-        return largest_effects(self.ablation)
+        measured = ["removed", "attention_before", "attention_after"]
+        return largest_effects(self.ablation.dropna(subset=measured))
 
 
 def why_impossible(model: Model) -> str | None:

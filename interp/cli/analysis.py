@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from interp.analyses import ReportOptions, analyses
 from interp.cli import dryrun, flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, save_early, show, unfinished
+from interp.cli.screen import echo, visible
 from interp.declare import Analysis, find
 from interp.disk import check_own, check_page, remove, result_names
 from interp.options import CORPUS, PAIRS, ModelOptions
@@ -61,33 +62,40 @@ def command_of(analysis: Analysis) -> flags.Command:
             return
         if data is None:
             raise ValueError(f"{flags.flag(source)} is missing; expected a file, a named corpus or 'bundled'")
-        if out is None:
-            raise ValueError(_NO_OUT)
         model_directory(model)
         text = _checked(analysis, data, options)
+        analysis.check_options(options)
+        if out is None:
+            raise ValueError(_NO_OUT)
         check = partial(_check_places, out, {out: [analysis.name]}, job, overwrite=overwrite)
         check()
-        analysis.check_options(options)
 
-        from rich.console import Console
-
-        from interp import models, pages
+        from interp import models
+        from interp.pages.page import written_page
 
         with unfinished(out, job, check) as directory:
-            with Console(stderr=True).status(f"loading {model}"):
+            with _loading(model):
                 loaded = models.load(model, **how)
             asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
             found = find(analysis.answer)(loaded, text, **asked, directory=directory)
             if not save({out: [found]}, directory, job):
                 return
-            page = pages.write_page(out)
+            page = written_page(out)
         if "context" in (about := found.provenance):
-            typer.echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
-        show(found.shown, page, as_json=as_json, found=[found])
+            echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
+        show(found.shown, page.path, as_json=as_json, found=[] if page.notes else [found], notes=page.notes)
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
+
+
+def _loading(model: str) -> AbstractContextManager[Any]:
+    """A context in which a terminal shows that a model is being loaded."""
+    from rich.console import Console
+    from rich.text import Text
+
+    return Console(stderr=True).status(Text(f"loading {visible(model)}"))
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +180,8 @@ def report(
     check = partial(_check_places, out, dict.fromkeys(places.values(), known), job, overwrite=overwrite)
     check()
 
-    from interp import corpora, models, pages
+    from interp import corpora, models
+    from interp.pages.page import written_page
     from interp.survey import ask_all
 
     corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
@@ -192,8 +201,8 @@ def report(
                 if (place / analysis).exists():
                     check_own(place / analysis, result_names)
                     remove(place / analysis)
-        page = pages.write_page(out)
-    show({}, page, as_json=as_json, found=[result for found in results.values() for result in found])
+        page = written_page(out)
+    show({}, page.path, as_json=as_json, found=page.results, notes=page.notes)
 
 
 def _check_settings(options: Mapping[str, Any]) -> None:
@@ -235,7 +244,7 @@ class _Steps:
                 self.done = before + self.sizes[name] * (step - 1) / steps
                 at = f", step {step} of {steps}{self._left(passed)}"
             if os.environ.get("RANK", "0") == "0":
-                typer.echo(f"{minutes}:{seconds:02d} {short_name(name)}{at}: {record.getMessage()}", err=True)
+                echo(f"{minutes}:{seconds:02d} {short_name(name)}{at}: {record.getMessage()}", err=True)
             return False
 
         log = logging.getLogger("interp")

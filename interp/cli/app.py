@@ -1,12 +1,13 @@
 """The command-line application and its exit codes.
 
-Options and paths are checked before torch is imported. The exit code is 2 for bad input, 1 for a failure and 130 for
-Ctrl-C, each with one line on stderr.
+Options and paths are checked before torch is imported. The exit code says how a command ended; an error is one line on
+stderr (`interp.cli.errors`), and with INTERP_DEBUG=1 its traceback too.
 """
 
-import errno
 import os
+import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -19,11 +20,12 @@ from interp.analyses import load, names, others
 from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
+from interp.cli.errors import STOPPED, told
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.results import show
-from interp.disk import FULL
+from interp.cli.screen import any_encoding, echo
 
 __all__ = ["app", "main", "run"]
 
@@ -33,7 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-_BAD_PATH = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def _merge(
@@ -72,14 +73,14 @@ for name, command in _ALONE.items():
 @app.callback(invoke_without_command=True)
 def _options(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
     if version:
-        typer.echo(f"interp {metadata.version('interp')}")
+        echo(f"interp {metadata.version('interp')}")
         raise typer.Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(_call, given or ["--help"])
+    return run(_call, given or ["--help"], packages=[re.split("[.:]", entry.value)[0] for entry in others().values()])
 
 
 def _call(args: list[str], **how: Any) -> Any:
@@ -91,16 +92,20 @@ def _call(args: list[str], **how: Any) -> Any:
     return app(expanded(args, app), **how)
 
 
-def run(application: Callable[..., Any], given: list[str]) -> int:
-    """Run a command line of a typer application and return the exit code."""
+def run(application: Callable[..., Any], given: list[str], *, packages: Sequence[str] = ()) -> int:
+    """Run a command line of a typer application and return the exit code.
+
+    Args:
+        packages: top-level names of packages, in addition to interp, whose ValueErrors are about the input.
+    """
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
-
+    any_encoding()
     noted: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if str(message) not in noted:
-            print(f"interp: note: {message}", file=sys.stderr)
+            echo(f"interp: note: {message}", err=True)
         noted.add(str(message))
 
     try:
@@ -109,29 +114,17 @@ def run(application: Callable[..., Any], given: list[str]) -> int:
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
             code = application(given, standalone_mode=False)
-        return _fail("stopped", 130) if code == 130 else code or 0
+        return _fail("stopped", STOPPED) if code == STOPPED else code or 0
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("stopped", 130)
+        return _fail("stopped", STOPPED)
     except Stopped as error:
-        return _fail(str(error), 130)
-    except typer.TyperException as error:
-        return _fail(error.format_message(), 2)
-    except (ValueError, TypeError, *_BAD_PATH) as error:
-        return _fail(str(error), 2)
-    except OSError as error:
-        reason = error.strerror
-        if error.errno == errno.EROFS:
-            return _fail(f"{error.filename} cannot be written to: {reason}; choose another directory", 2)
-        if error.errno not in FULL:
-            return _fail(f"{type(error).__name__}: {error}", 1)
-        if error.filename is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there
-            return _fail(f"standard output cannot be written to: {reason}; all files that were saved are complete", 1)
-        return _fail(f"no room to write {error.filename}: {reason}; make room and run the same command again", 1)
+        return _fail(str(error), STOPPED)
     except Exception as error:
-        return _fail(f"{type(error).__name__}: {error}", 1)
+        if os.environ.get("INTERP_DEBUG") == "1":
+            echo("".join(traceback.format_exception(error)), err=True, end="")
+        return _fail(*told(error, {"interp", "__main__", *packages}))
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"interp: error: {' '.join(message.split())}", file=sys.stderr)
+    echo(f"interp: error: {' '.join(message.split())}", err=True)
     return code

@@ -11,7 +11,8 @@ import typer
 from interp.cli import flags
 from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
-from interp.cli.results import check_runs, results_of
+from interp.cli.results import check_runs
+from interp.cli.screen import echo
 from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import (
     BUNDLED,
@@ -73,9 +74,9 @@ def unigrams(
     counts.save(out)
     n_types = int((counts.counts > 0).sum())
     if as_json:
-        typer.echo(json.dumps({"n_tokens": counts.n_tokens, "n_types": n_types, "written": str(out)}))
+        echo(json.dumps({"n_tokens": counts.n_tokens, "n_types": n_types, "written": str(out)}))
     else:
-        typer.echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
+        echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
 
 
 def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -90,12 +91,10 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
     tokens = sum(known) if len(known) == len(each) else None
     d_vocab = shape_with(model, options).d_vocab
     if as_json:
-        typer.echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
+        echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
         return
     size = "a text of unknown length" if tokens is None else f"about {tokens:,} tokens"
-    typer.echo(
-        f"{model}: counts {size} of {' + '.join(texts)} with its tokenizer, over {d_vocab:,} types; reads no weights"
-    )
+    echo(f"{model}: counts {size} of {' + '.join(texts)} with its tokenizer, over {d_vocab:,} types; reads no weights")
 
 
 def page(
@@ -113,11 +112,11 @@ def page(
     check_runs([directory])
     check_writable(directory)
 
-    from interp import pages
+    from interp.pages.page import written_page
 
-    written = pages.write_page(directory, url=url)
-    files = [written] if url is None else [written, written.with_suffix(".png")]
-    show({}, *files, as_json=as_json, found=results_of(directory).values())
+    page = written_page(directory, url=url)
+    files = [page.path] if url is None else [page.path, page.path.with_suffix(".png")]
+    show({}, *files, as_json=as_json, found=page.results, notes=page.notes)
 
 
 def figures(
@@ -142,14 +141,15 @@ def figures(
     each. Needs the extra interp[figures].
     """
     check_runs([directory])
-    target = directory / "figures" if out is None else out
-    check_writable(target.parent)
     check_matplotlib()
 
-    from interp.pages.paper import write_figures
+    from interp.pages.paper import check_figures, written_figures
 
-    written = write_figures(directory, target, formats=formats.split(","), width=width, style=style)
-    show({"figures": (f"figures of {directory}", written)}, target, as_json=as_json)
+    check_figures(formats.split(","), width, style)
+    target = directory / "figures" if out is None else out
+    check_writable(target.parent)
+    written, table = written_figures(directory, target, formats=formats.split(","), width=width, style=style)
+    show({"figures": (f"figures of {directory}", table)}, target, as_json=as_json, notes=written.notes)
 
 
 def compare(
@@ -165,11 +165,10 @@ def compare(
     check_runs(directories)
     check_writable(out)
 
-    from interp import pages
+    from interp.pages.compare import written_comparison
 
-    written = pages.write_comparison(directories, out)
-    found = [result for directory in directories for result in results_of(directory).values()]
-    show({}, written, as_json=as_json, found=found)
+    page = written_comparison(directories, out)
+    show({}, page.path, as_json=as_json, found=page.results, notes=page.notes)
 
 
 def models(as_json: flags.JsonFlag = False) -> None:

@@ -1,7 +1,12 @@
-"""Options in a file: `--config FILE`, and the file in every result with which its run can be repeated."""
+"""Options in a file: `--config FILE`, and the file in every result with which its run can be repeated.
+
+Values are read as text and converted as those of the flags. YAML itself would read `0:1:0.1` as 60.1, `010` as 8 and
+`no` as false.
+"""
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,7 @@ from interp.disk import OPTIONS, replacing
 __all__ = ["expanded", "keep"]
 
 _CONFIG = "--config"
+_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NOT_KEPT = ("dry_run", "measure", "overwrite", "as_json")
 
 
@@ -31,15 +37,16 @@ def keep(job: Job, folder: Path) -> None:
 def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
     """A command line in which the options of `--config FILE` appear as flags. Flags that were given override them.
 
-    Raises FileNotFoundError if there is no such file. Raises ValueError if it is not a YAML file of options, or has an
-    option that the command does not have.
+    Raises FileNotFoundError if there is no such file. Raises ValueError if it is not a YAML file of options; has an
+    option twice, an option that the command does not have, or an alias (of which a few lines can make gigabytes); and
+    for a switch that is neither true nor false.
     """
     name, *rest = arguments
     at = next((i for i, part in enumerate(rest) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
     if at is None:
         return [*arguments]
     command = typer.main.get_command(application).commands.get(name)  # type: ignore[attr-defined]
-    known = {one.opts[0].removeprefix("--"): one for one in (command.params if command else [])}
+    known = {each.opts[0].removeprefix("--"): each for each in (command.params if command else [])}
     if "config" not in known:
         return [*arguments]
     _, _, path = rest[at].partition("=")
@@ -49,42 +56,95 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
     del rest[at]
     options = _read(Path(path), name)
     flags: list[str] = []
-    for option, value in options.items():
-        one = known.get(option.replace("_", "-"))
-        if one is None or _CONFIG in one.opts:
+    for option, node in options.items():
+        parameter = known.get(option)
+        if parameter is None or _CONFIG in parameter.opts:
             listed = ", ".join(sorted({*known} - {"config"}))
             what = f"{path} has the option {option!r}, which interp {name} does not have"
             raise ValueError(f"{what}; expected one of {listed}")
-        spelled = [*one.opts, *one.secondary_opts]
+        spelled = [*parameter.opts, *parameter.secondary_opts]
         if not any(part.partition("=")[0] in spelled for part in rest):
-            flags += _flags(one, value)
+            flags += _flags(parameter, node, f"--config {path}, line {node.start_mark.line + 1}: {option}")
     return [name, *flags, *rest]
 
 
-def _read(path: Path, name: str) -> dict[str, Any]:
+def _read(path: Path, name: str) -> dict[str, yaml.Node]:
+    """The values of a file, not yet converted, by the name of the option as its flag has it."""
     if not path.is_file():
         what = f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}"
         raise FileNotFoundError(f"--config {what}; expected a YAML file of options, such as {OPTIONS} beside a result")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        aliases = [event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)]
+        whole = yaml.compose(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path} is not YAML ({error}); write one per line, such as 'seed: 1'") from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if aliases:
+        line = aliases[0].start_mark.line + 1
+        raise ValueError(f"--config {path}, line {line}: found the alias *{aliases[0].anchor}; write out what it names")
+    if not isinstance(whole, yaml.MappingNode) or not all(isinstance(key, yaml.ScalarNode) for key, _ in whole.value):
         raise ValueError(f"--config {path} has no options; write one per line, such as 'seed: 1'")
-    if (command := found.pop("command", name)) != name:
-        raise ValueError(f"--config {path} is for interp {command}; run that, or remove the line 'command'")
+    found = _once([(key.value.replace("_", "-"), value) for key, value in whole.value], f"--config {path}")
+    command = found.pop("command", None)
+    if command is not None and command.value != name:
+        raise ValueError(f"--config {path} is for interp {command.value}; run that, or remove the line 'command'")
     return found
 
 
-def _flags(one: Any, value: Any) -> list[str]:
-    """An option in the form it has on the command line."""
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        named = one.opts if value else one.secondary_opts
+def _once(pairs: Sequence[tuple[str, yaml.Node]], where: str) -> dict[str, yaml.Node]:
+    """The pairs by key. Raises ValueError for a key that is there twice, of which YAML would take the last."""
+    found: dict[str, yaml.Node] = {}
+    for key, value in pairs:
+        if key in found:
+            lines = f"lines {found[key].start_mark.line + 1} and {value.start_mark.line + 1}"
+            raise ValueError(f"{where} has {key!r} twice, in {lines}; keep one of them")
+        found[key] = value
+    return found
+
+
+def _flags(parameter: Any, node: yaml.Node, where: str) -> list[str]:
+    """An option in the form it has on the command line, where its value is converted as that of the flag."""
+    flag = parameter.opts[0]
+    if parameter.is_flag:
+        named = parameter.opts if _is_on(node, where) else parameter.secondary_opts
         return list(named[:1])
-    if isinstance(value, list) and one.multiple:
-        return [part for item in value for part in (one.opts[0], str(item))]
-    if isinstance(value, list):
-        value = ",".join(map(str, value))
-    return [f"{one.opts[0]}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"]
+    if isinstance(node, yaml.MappingNode):
+        return [f"{flag}={json.dumps(_json(node, where), ensure_ascii=False)}"]
+    if isinstance(node, yaml.ScalarNode):
+        return [f"{flag}={_text(node, where)}"]
+    items = [_text(item, where) for item in node.value]
+    if parameter.multiple:
+        return [part for item in items for part in (flag, item)]
+    if split := next((item for item in items if "," in item), None):
+        raise ValueError(f"{where} has {split!r}, but a comma separates the values of this option; write one per item")
+    return [f"{flag}={','.join(items)}"]
+
+
+def _is_on(node: yaml.Node, where: str) -> bool:
+    text = node.value.lower() if isinstance(node, yaml.ScalarNode) else "a list or mapping"
+    if text not in _SWITCH:
+        raise ValueError(f"{where} is a switch; expected true or false, found {text!r}")
+    return _SWITCH[text]
+
+
+def _text(node: yaml.Node, where: str) -> str:
+    """The text of a value. Raises ValueError for an empty one, and for a list or mapping."""
+    if not isinstance(node, yaml.ScalarNode):
+        raise ValueError(f"{where} has a list or mapping inside a list; expected single values")
+    if not node.value and node.style is None:
+        raise ValueError(f"{where} has no value; give one, or remove the line")
+    return str(node.value)
+
+
+def _json(node: yaml.Node, where: str) -> Any:
+    """A value inside a mapping: text is a number, true, false or null if JSON has it so and it is not in quotes."""
+    if isinstance(node, yaml.MappingNode):
+        pairs = _once([(_text(key, where), value) for key, value in node.value], where)
+        return {key: _json(value, where) for key, value in pairs.items()}
+    if isinstance(node, yaml.SequenceNode):
+        return [_json(item, where) for item in node.value]
+    text = _text(node, where)
+    if node.style is None:
+        with suppress(ValueError):
+            return json.loads(text, parse_constant=str)
+    return text

@@ -9,6 +9,8 @@ import typer
 
 from interp.analyses import BUNDLED_PAIRS, analyses
 from interp.cli import flags
+from interp.cli.errors import TOO_LARGE
+from interp.cli.screen import echo
 from interp.declare import Analysis, find
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
@@ -136,7 +138,10 @@ def _measured(
 
 
 def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, as_json: bool) -> None:
-    """Print what each model would need, and whether it fits; with several models, one JSON object for each."""
+    """Print what each model would need, and whether it fits; with several models, one JSON object for each.
+
+    Raises `typer.Exit` with the exit code for it if one of them does not fit.
+    """
     from interp import memory
 
     numbers, texts = {}, []
@@ -154,9 +159,11 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
                 lines.append(f"all passes over the text: {seen.n_batches:,} batches each, about {duration(per_text)}")
         texts.append(f"{name}: " + "\n".join(lines))
     if as_json:
-        typer.echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values())), ensure_ascii=False))
+        echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values()))))
     else:
-        typer.echo("\n\n".join(texts))
+        echo("\n\n".join(texts))
+    if not all(number["fits"] for number in numbers.values()):
+        raise typer.Exit(TOO_LARGE)
 
 
 def _whole(seen: "Measured", budget: "Budget") -> float:

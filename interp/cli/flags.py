@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -57,7 +58,7 @@ def flag(name: str) -> str:
 
 def parameter(name: str, kind: Any, help: str, *names: str, **shown: Any) -> inspect.Parameter:
     """A keyword as typer reads it, with a flag of that name or of `names`. It is None if the flag was not given."""
-    annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **shown)]
+    annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **_checked(kind), **shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -139,6 +140,27 @@ def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
     return parameter(item.name, kind if kind in (int, float) and not several else str, text, metavar=metavar)
 
 
+def _checked(kind: Any) -> dict[str, Any]:
+    """How typer reads a number: in the digits 0 to 9, of which Python's own `int` and `float` accept many others."""
+    parsers = {int: _whole_number, float: _number}
+    return {"parser": parsers[kind]} if kind in parsers else {}
+
+
+def _whole_number(text: str | int) -> int:
+    if not re.fullmatch("[+-]?[0-9]{1,400}", str(text)):
+        raise typer.BadParameter(f"{text!r} is not a whole number; write it in digits, such as 100")
+    return int(text)
+
+
+def _number(text: str | float) -> float:
+    try:
+        if not str(text).isascii() or "_" in str(text):
+            raise ValueError
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number; write it in digits, such as 0.5") from None
+
+
 def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     kind, several, known = _kind(item)
     name = flag(item.name)
@@ -172,18 +194,27 @@ def _names(text: str, name: str, known: Collection[str], *, several: bool) -> st
 
 
 def _whole_numbers(text: str, name: str) -> list[int]:
-    if not all(item.isdecimal() for item in _list(text)):
-        raise ValueError(f"{name} {text!r} is not a list of whole numbers; write for example 0,5")
-    return [int(item) for item in _list(text)]
+    try:
+        return [_whole_number(item) for item in _list(text)]
+    except typer.BadParameter:
+        raise ValueError(f"{name} {text!r} is not a list of whole numbers; write for example 0,5") from None
 
 
 def _mapping(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'{name} {text!r} is not JSON ({error}); write for example {{"name": [1, 2]}}') from None
     if not isinstance(found, dict):
         raise ValueError(f'{name} {text!r} is not a JSON object; write for example {{"name": [1, 2]}}')
+    return found
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these pairs. Raises ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a key twice")
     return found
 
 
@@ -191,8 +222,8 @@ def numbers(text: str, name: str = "--scales") -> list[float]:
     """`0,0.5,1`, or `0:1:0.1` with both ends included."""
     parts = text.split(":")
     try:
-        found = [float(item) for item in (parts if len(parts) == 3 else _list(text))]
-    except ValueError:
+        found = [_number(item) for item in (parts if len(parts) == 3 else _list(text))]
+    except typer.BadParameter:
         raise ValueError(f"{name} {text!r} is not a list of numbers; write 0,0.5,1 or 0:1:0.1") from None
     if not all(map(math.isfinite, found)):
         raise ValueError(f"{name} {text!r} has a number that is not finite")

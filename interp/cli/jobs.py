@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from interp.cli.flags import Command, flag, parameter, signed
+from interp.cli.screen import echo
 from interp.disk import remove, replacing
 
 __all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
@@ -72,7 +72,7 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
     if shard is not None and is_grouped():
         raise ValueError("--shard cannot be used under torchrun, which divides the work itself; leave it out")
     index, _, of = ("0/1" if shard is None else shard).partition("/")
-    if not (index.isdecimal() and of.isdecimal() and int(index) < int(of)):
+    if not re.fullmatch("[0-9]+/[0-9]+", f"{index}/{of}") or int(index) >= int(of):
         raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
     from interp.run import distributed
 
@@ -80,7 +80,7 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
         with distributed.group(device) if shard is None else distributed.shard(int(index), int(of)):
             yield
     except distributed.Unmerged as error:
-        typer.echo(f"{error}; when all parts are done, run interp merge to make the result")
+        echo(f"{error}; when all parts are done, run interp merge to make the result")
 
 
 def is_grouped() -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from interp.cli.config import keep
+from interp.cli.errors import FAILED
 from interp.cli.jobs import COMMAND, Job
+from interp.cli.screen import echo, on_terminal, visible
 from interp.disk import FULL, check_own, occupied, remove, result_names, tidy, uninterrupted
+from interp.words import count
 
 if TYPE_CHECKING:
     from interp.results import Result
 
-__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "on_terminal", "resumable"]
-__all__ += ["save", "save_early", "show", "unfinished"]
+__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save"]
+__all__ += ["save_early", "show", "unfinished"]
 
 _STARTED = "started.json"  # marks a directory that `unfinished` made
 _SAVING = "saving"  # holds the command from the moment its results are being saved
@@ -158,10 +160,31 @@ def save_early(result: Any, directory: Path, unfinished: Path, job: Job) -> None
         keep(job, result.save(directory, overwrite=True))
 
 
-def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, found: Iterable["Result"] = ()) -> None:
+def show(
+    tables: Mapping[str, tuple[str, Any]],
+    *written: Path,
+    as_json: bool,
+    found: Iterable["Result"] = (),
+    notes: Sequence[str] = (),
+) -> None:
     """Print what a command has to say on stdout: its tables `{name: (title, table)}`, the findings of results and the
-    files it wrote, as text or as one JSON object."""
-    results = list(found)
+    files it wrote, with the number of notes on what could not be drawn; as text or as one JSON object.
+
+    Raises `typer.Exit` with the exit code for it if there are such notes.
+    """
+    _show(tables, written, list(found), notes, as_json=as_json)
+    if notes:
+        raise typer.Exit(FAILED)
+
+
+def _show(
+    tables: Mapping[str, tuple[str, Any]],
+    written: Sequence[Path],
+    results: Sequence["Result"],
+    notes: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
         records: dict[str, Any] = {name: _records(table) for name, (_, table) in tables.items()}
         if results:
@@ -179,7 +202,9 @@ def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, f
             ]
         if written:
             records["written"] = str(written[0]) if len(written) == 1 else [*map(str, written)]
-        typer.echo(json.dumps(records, ensure_ascii=False))
+        if notes:
+            records["not_drawn"] = list(notes)
+        echo(json.dumps(records))
         return
     for title, table in tables.values():
         _print_table(table, title)
@@ -187,9 +212,10 @@ def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, f
         of_run = [*some]
         caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
         if said := [*(str(finding) for one in of_run for finding in one.findings), *caveats]:
-            typer.echo("\n".join([_titled(f"findings: {where}"), *said]))
+            echo("\n".join([_titled(f"findings: {where}"), *said]))
+    missing = f", with {count(len(notes), 'note')} on what could not be drawn" if notes else ""
     for path in written:
-        typer.echo(f"written to {path}")
+        echo(f"written to {path}{missing}")
 
 
 def _records(table: Any) -> list[Any]:
@@ -202,10 +228,6 @@ def _titled(title: str) -> str:
     return title if on_terminal() else f"# {title}"
 
 
-def on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()  # None: it was closed
-
-
 _HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
 _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
@@ -215,15 +237,16 @@ def _print_table(table: Any, title: str) -> None:
     tab-separated table with the columns' own names."""
     rows = table.map(_shown).to_numpy().tolist()
     if not on_terminal():
-        typer.echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
+        echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
         return
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
+    rows = [[visible(cell) for cell in row] for row in rows]
     console = Console(markup=False, highlight=False)
-    console.print(title)
+    console.print(visible(title))
     headings = [_HEADINGS.get(column, column) for column in table.columns]
     widths = [max(map(cell_len, column)) + 3 for column in zip(headings, *rows, strict=True)]
     numbers = [column for column, kind in enumerate(table.dtypes) if kind.kind == "f"]

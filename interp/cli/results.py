@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interp.cli import flags
-from interp.cli.output import check_writable, on_terminal, show as say
+from interp.cli.output import check_writable, show as say
+from interp.cli.screen import echo, on_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def show(
                 f"{', '.join(chosen)} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out"
             )
         [(place, [(name, rows)])] = [(place, tables.items()) for place, tables in chosen.items()]
-        typer.echo(written_as(rows, formats[0], **looks[place][name]), nl=False)
+        echo(written_as(rows, formats[0], **looks[place][name]), end="")
     else:
         shown = {
             f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")

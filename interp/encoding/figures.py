@@ -230,7 +230,7 @@ def steering(study: EncodingStudy) -> Figure:
 
 def way_of_steering(shift: str, weights: str) -> str:
     """A shift by name, with the weights of a regression."""
-    return f"{shift}, {weights.replace('_', ' ')}" if weights else shift
+    return f"{shift}, {weights.replace('_', ' ')}" if weights and not pd.isna(weights) else shift
 
 
 def direction_cosines(study: EncodingStudy) -> Figure:

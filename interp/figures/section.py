@@ -31,7 +31,7 @@ class Section:
     """The part of a page about one result.
 
     Args:
-        main: the figure for the top of the page.
+        main: the figure for the top of the page; empty if the section could not be drawn.
         findings: what was found. The first finding is shown at the top.
         notes: further sentences, each with its numbers. If there are no findings, the first note is shown at the top.
         definitions: the meaning of each word or symbol, with its source; the same for all results of an analysis.
@@ -61,6 +61,16 @@ class Section:
         """Give figures that another package made with plain plotly the method `save`."""
         known = {name: one if isinstance(one, Figure) else Figure(one) for name, one in self.figures.items()}
         object.__setattr__(self, "figures", known)
+
+    @classmethod
+    def undrawn(cls, note: str, provenance: dict[str, Any]) -> "Section":
+        """A section that has only a note in place of what could not be drawn."""
+        nothing: dict[str, Any] = {}
+        return cls("", (), (f"{note}.",), nothing, nothing, nothing, provenance)
+
+    @property
+    def is_drawn(self) -> bool:
+        return bool(self.main)
 
     @property
     def summary(self) -> str:

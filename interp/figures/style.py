@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
 from interp.figures.figure import Figure
-from interp.words import BIAS_WORD, DECODER_NAME, class_words
+from interp.words import BIAS_WORD, DECODER_NAME, MISSING, class_words
 
 __all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIRECTION_NAME", "DIVERGING", "FONTS", "LAYER", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
@@ -71,9 +71,11 @@ def plain(text: object) -> str:
     return escape(str(text), quote=False)
 
 
-def plain_token(token: str) -> str:
-    """A token as in `plain`. One with right-to-left letters is isolated from the text around it, so that a space before
-    it is shown on its right."""
+def plain_token(token: Any) -> str:
+    """A token as in `plain`, and a dash for a missing one. One with right-to-left letters is isolated from the text
+    around it, so that a space before it is shown on its right."""
+    if not isinstance(token, str):
+        return MISSING
     leftwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in token)
     return f"\u2068{plain(token)}\u2069" if leftwards else plain(token)
 

@@ -11,6 +11,8 @@ MEANINGS = COMMON | {
         "KL, corrected, nats", "KL(u‖q) without the bias that comes from averaging over finitely many positions."
     ),
     "delta_kl": Column("ΔKL, nats", "How much further q is from word frequency than at λ = 1."),
+    "delta_kl_corrected": Column("ΔKL, corrected, nats", "Difference of corrected KL from λ = 1."),
+    "js_corrected": Column("JS, corrected, nats", "JS without the bias that comes from finitely many positions."),
     "kl_model_unigram": Column("KL(q‖u), nats", "The divergence in the other direction, over types with u > 0."),
     "dropped_mass": Column("mass left out", "Probability that q gives to types that are not in the counts."),
     "delta_perplexity": Column("Δ perplexity", "Difference from λ = 1."),
@@ -65,9 +67,10 @@ MEANINGS = COMMON | {
     "control_high": Column("highest control", "The largest ΔKL of a random direction."),
     "rank": Column("rank", "Rank of ΔKL among the random directions; 1 is above all."),
 }
+_DIVERGENCES = ["kl_corrected", "delta_kl_corrected", "delta_kl", "perplexity", "kl_unigram_model", "balanced_nll"]
 IN_PAPER = {
-    "kl": ["bias", "scale", "kl_corrected", "delta_kl", "perplexity", "kl_unigram_model", "balanced_nll"],
-    "adjustment": ["tau", "kl_corrected", "delta_kl", "perplexity", "kl_unigram_model", "balanced_nll"],
+    "kl": ["bias", "scale", *_DIVERGENCES],
+    "adjustment": ["tau", *_DIVERGENCES],
     "types": ["token", "count", "unigram", "projection_ln"],
     "bands": ["bias", "scale", "band", "share", "nll", "delta_nll", "calibration_error"],
     "controls": ["bias", "kind", "scale", "draw", "delta_kl", "delta_nll"],

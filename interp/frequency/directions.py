@@ -37,7 +37,7 @@ from interp.run.passes import Passes, Reading
 
 __all__ = ["CONTROL_COLUMNS", "DIRECTIONS", "FEWEST_CONTROLS", "Controls", "Vectors", "agreed", "check_controls"]
 __all__ += ["check_directions", "control_findings", "controlled", "head_directions", "nearest", "ranks"]
-__all__ += ["why_no_directions"]
+__all__ += ["uncorrected", "why_no_directions"]
 
 Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 """Vectors in the space of the head's input, by name."""
@@ -195,7 +195,9 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     own_columns = ["delta_kl", "delta_kl_low", "delta_kl_high"]
-    beside = controls.merge(kl[["bias", "scale", *own_columns]], on=["bias", "scale"], suffixes=("_drawn", ""))
+    beside = controls.merge(
+        uncorrected(kl)[["bias", "scale", *own_columns]], on=["bias", "scale"], suffixes=("_drawn", "")
+    )
     for names, part in beside.groupby(["bias", "scale", "kind"], sort=False):
         own, drawn = part[own_columns].iloc[0], part["delta_kl_drawn"].to_numpy()
         rank, n = 1 + int((drawn >= own["delta_kl"]).sum()), len(drawn)
@@ -203,6 +205,14 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
         rows.append((*names, n, *own, drawn.min(), np.median(drawn), drawn.max(), rank, p))
     columns = ["bias", "scale", "kind", "n_controls", *own_columns, "control_low", "control_median", "control_high"]
     return pd.DataFrame(rows, columns=[*columns, "rank", "p"])
+
+
+def uncorrected(kl: pd.DataFrame) -> pd.DataFrame:
+    """The table `kl` with the intervals of ΔKL around the value that is not corrected for bias, because those of random
+    directions are not."""
+    moved = kl["delta_kl"] - kl["delta_kl_corrected"]
+    ends = {name: kl[name] + moved for name in ("delta_kl_low", "delta_kl_high")}
+    return kl.drop(columns="delta_kl_corrected").assign(**ends)
 
 
 def control_findings(kl: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ from interp.figures.draw import add_band, add_equal, add_series, add_types, erro
 from interp.figures.figure import Figure
 from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, scale_styles, translucent
 from interp.frequency import BiasEffect
-from interp.frequency.directions import nearest
+from interp.frequency.directions import nearest, uncorrected
 from interp.models.head import Bias
 from interp.words import printed
 
@@ -146,7 +146,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
     log_u, added = np.log(seen["unigram"]), seen[column]
     add_types(out, seen, log_u, added, _LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
-    ends = log_u.iloc[[0, -1]]
+    ends = log_u.iloc[[0, -1]] if len(seen) else log_u
     fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
     add_series(out, fitted, {"name": "least squares", "color": GREY, "dash": "dash"}, hoverinfo="skip")
     return out
@@ -202,7 +202,7 @@ def random_directions(effect: BiasEffect) -> Figure:
     names = [f"{effect.controls['draw'].nunique()} random directions {kind}" for kind in _KIND.values()]
     out = panels("The effect beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
     beside = effect.controls[effect.controls["scale"] == scale]
-    own = effect.kl[effect.kl["scale"] == scale].set_index("bias").loc[biases]
+    own = uncorrected(effect.kl[effect.kl["scale"] == scale]).set_index("bias").loc[biases]
     for panel, kind in enumerate(_KIND, 1):
         drawn = beside[beside["kind"] == kind]
         points = drawn["bias"].map(BIAS_NAME).set_axis(drawn["delta_kl"].round(4))

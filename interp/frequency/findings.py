@@ -99,7 +99,7 @@ def _moved(row: Any, projected: Any) -> Finding:
         question=f"Are predictions further from word frequency {how}?",
         verdict="partly" if verdict == "yes" and not _above(projected) else verdict,
         measure=f"{without(row.bias, row.scale)}, {DISTANCE} changes by",
-        value=row.delta_kl,
+        value=row.delta_kl if np.isnan(row.delta_kl_corrected) else row.delta_kl_corrected,
         low=row.delta_kl_low,
         high=row.delta_kl_high,
         unit="nats",

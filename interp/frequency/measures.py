@@ -1,5 +1,6 @@
 """How far predictions are from word frequency and how good they are, with 95 % intervals."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,8 +30,8 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     """One row per variant of the prediction head, with the columns of `BiasEffect.kl` from kl_unigram_model on.
 
     The intervals come from leaving out each group of texts (`interp.intervals.jackknife`), with u taken as known. Those
-    of KL, ΔKL and JS are centred on the bias-corrected value, because a mean prediction from fewer positions is farther
-    from any distribution. The interval of the perplexity is the exponential of that of the NLL.
+    of KL, ΔKL and JS are around the value corrected for bias (`…_corrected`), because a mean prediction from fewer
+    positions is farther from any distribution. The interval of the perplexity is the exponential of that of the NLL.
 
     Args:
         u: the unigram distribution.
@@ -43,11 +44,10 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     found = _jackknifed(predictions, means, u, unedited)
     kl, js, nll = (found[name] for name in ("kl", "js", "nll"))
     dropped = [kl_where_seen(one.distribution, u) for one in means]
-    columns = {"kl_unigram_model": kl.value, "kl_corrected": kl.corrected}
-    columns |= {"kl_low": kl.centred.low.clip(0), "kl_high": kl.centred.high}
-    columns |= {"delta_kl": found["delta_kl"].value} | _ends("delta_kl", found["delta_kl"].centred)
+    columns = {"kl_unigram_model": kl.value} | _corrected("kl", kl._replace(least=0))
+    columns |= {"delta_kl": found["delta_kl"].value} | _corrected("delta_kl", found["delta_kl"])
     columns |= dict(zip(["kl_model_unigram", "dropped_mass"], np.transpose(dropped), strict=True))
-    columns |= {"js": js.value, "js_low": js.centred.low.clip(0), "js_high": js.centred.high}
+    columns |= {"js": js.value} | _corrected("js", js._replace(least=0, most=math.log(2)))
     for name, end in {"": nll.value, "_low": nll.low, "_high": nll.high}.items():
         columns[f"perplexity{name}"] = np.array([perplexity(one) for one in end])
     for name in ("delta_perplexity", "balanced_nll"):
@@ -71,8 +71,8 @@ def _jackknifed(
         apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
     found = {}
     for i, name in enumerate(map(str, table)):
-        found[name] = Jackknife(*(part[:, i] for part in known))
-        found[f"delta_{name}"] = Jackknife(*(part[:, i] for part in apart))
+        found[name] = Jackknife(known.value[:, i], known.corrected[:, i], known.half[:, i])
+        found[f"delta_{name}"] = Jackknife(apart.value[:, i], apart.corrected[:, i], apart.half[:, i])
     return found
 
 
@@ -80,6 +80,11 @@ def _measured(means: Means, u: Distribution) -> dict[str, float]:
     q = means.distribution
     known = {"kl": kl(u, q), "js": js(u, q), "nll": means.nll, "balanced_nll": means.balanced_nll}
     return known | {"perplexity": perplexity(means.nll)}
+
+
+def _corrected(name: str, found: Jackknife) -> dict[str, np.ndarray]:
+    """The value corrected for bias, and the interval around it."""
+    return {f"{name}_corrected": found.centred.value} | _ends(name, found.centred)
 
 
 def _ends(name: str, found: Jackknife) -> dict[str, np.ndarray]:

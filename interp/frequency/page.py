@@ -13,7 +13,7 @@ from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import BIAS_NAME, GREY, Style, figure, run_styles
 from interp.frequency import figures as plots
-from interp.frequency.directions import nearest
+from interp.frequency.directions import nearest, uncorrected
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias
 from interp.words import within
@@ -136,7 +136,7 @@ def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figu
             points = pd.Series(look["name"], points)
             random: Style = {"name": words, "color": GREY, "symbol": symbol}
             add_series(out, points, random, hover="%{x:+.3f}", mode="markers", legend=not number)
-        own = _farthest(only(effects[name].kl, "bias", bias)).set_index("bias")
+        own = uncorrected(_farthest(only(effects[name].kl, "bias", bias))).set_index("bias")
         bars = error_bars(*(own[f"delta_kl{end}"] for end in ("", "_low", "_high")))
         value = pd.Series(look["name"], own["delta_kl"].round(4))
         how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": False, "error_x": bars}

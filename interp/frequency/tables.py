@@ -28,7 +28,7 @@ from interp.frequency.directions import control_findings, ranks, why_no_directio
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.findings import findings, misfit
 from interp.frequency.further import check_asked, look_further
-from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
+from interp.frequency.measures import CORRELATIONS, correlations, measures
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
 from interp.models.head import Bias, PredictionHead, prediction_head
@@ -50,19 +50,21 @@ _BINS = 25
 _INSTEAD = "scale its mean input instead (directions=['mean'], --directions mean, interp report --more)"
 _CONTROLS = 39  # a bias that is no different from them lies above all of them 1 time in 40
 _FEWEST_TYPES = 3  # types that a line needs
-_SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
+_SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
+_SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
 class BiasEffect(Result):
     """The result of `bias_effect`.
 
-    - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, kl_model_unigram, dropped_mass, js, perplexity,
-      delta_perplexity, balanced_nll, n_tokens, n_scored): one row per bias and scale. KL and JS are in nats. `delta_…`
-      is the difference from λ = 1. `n_tokens` positions were read, of which `n_scored` have a known target.
-      `kl_corrected` is KL(u‖q) without the bias of a mean over few positions. The ends of the 95 % intervals are in
-      `kl_low`, `kl_high`, `delta_kl_low`, …, and are NaN for fewer than 20 texts. The `directions` that were asked for,
-      `mean` and `slope`, are listed among the biases (`interp.frequency.directions`).
+    - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, delta_kl_corrected, kl_model_unigram, dropped_mass,
+      js, js_corrected, perplexity, delta_perplexity, balanced_nll, n_tokens, n_scored): one row per bias and scale. KL
+      and JS are in nats. `delta_…` is the difference from λ = 1. `n_tokens` positions were read, of which `n_scored`
+      have a known target. `…_corrected` is without the bias of a mean over few positions. The ends of the 95 %
+      intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
+      and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are listed
+      among the biases (`interp.frequency.directions`).
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
       per token. Values that do not exist are NaN.
     - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an

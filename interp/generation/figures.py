@@ -10,7 +10,7 @@ from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
 
-__all__ = ["TextMeasure", "generation_tradeoff", "text_measure"]
+__all__ = ["TextMeasure", "generation_tradeoff", "is_known", "text_measure"]
 
 TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
 """What `text_measure` draws."""
@@ -49,10 +49,10 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     """
     if measure not in _TITLE:
         raise ValueError(f"unknown measure {measure!r}; expected one of {', '.join(get_args(TextMeasure))}")
+    if not is_known(sweep, measure):
+        raise ValueError(f"{measure} was not part of this run")
     column, error = _COLUMNS.get(measure, (measure, None))
     human, written = _split(sweep)
-    if written[column].isna().all():
-        raise ValueError(f"{measure} was not part of this run")
     title, y, subtitle = _TITLE[measure]
     out = figure(title, "scale λ of b<sub>LN</sub>", y, subtitle=subtitle)
     if measure == "perplexity":
@@ -62,6 +62,12 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
         level = pd.Series(value, [written["scale"].min(), written["scale"].max()])
         add_series(out, level, _HUMAN | {"name": "human"}, hover="human: %{y:.4g}<extra></extra>")
     return out
+
+
+def is_known(sweep: GenerationStudy, measure: TextMeasure) -> bool:
+    """Whether a measure of texts was part of a run."""
+    column, _ = _COLUMNS.get(measure, (measure, None))
+    return bool(_split(sweep)[1][column].notna().any())
 
 
 def generation_tradeoff(sweep: GenerationStudy) -> Figure:
@@ -109,7 +115,9 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:
     """The perplexity at the largest and the smallest λ, and at the middle one if it is far enough from both."""
-    curve = written.drop_duplicates("scale").set_index("scale")["perplexity"].sort_index()
+    curve = written.drop_duplicates("scale").set_index("scale")["perplexity"].dropna().sort_index()
+    if curve.empty:
+        return {}
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[len(curve) // 2]
     apart = 0.12 * (curve.max() - curve.min())

@@ -34,10 +34,8 @@ DEFINITIONS = {
 def section(sweep: GenerationStudy) -> Section:
     """What the page says about `interp generation`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
-    if sweep.provenance["mauve"] is None:
-        measures.remove("mauve")
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
-    figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
+    figures |= {measure: plots.text_measure(sweep, measure) for measure in measures if plots.is_known(sweep, measure)}
     tables = {"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)}
     notes = tuple(_notes(sweep.metrics))
     return Section("tradeoff", sweep.findings, notes, DEFINITIONS, figures, tables, sweep.provenance)

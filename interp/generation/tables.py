@@ -236,7 +236,7 @@ def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: in
     ends = np.nan, np.nan
     if "features" in read:
         mauve = mauve_jackknife(read["features"], read["human_features"], table["prompt_id"].to_numpy())
-        ends = float(mauve.low.clip(0)), float(mauve.high.clip(max=1))
+        ends = float(mauve.low), float(mauve.high)
     measures |= dict(zip(("mauve_low", "mauve_high"), ends, strict=True))
     return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 

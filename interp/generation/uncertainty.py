@@ -56,7 +56,8 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
             for scale, of_scale in of_decoder.groupby("scale", sort=False, dropna=False)
         }
         for scale, values in read.items():
-            found, apart = _jackknifed(values), _jackknifed(values - read.get(1.0, np.full_like(values, np.nan)))
+            found = _jackknifed(values)._replace(least=0, most=1)
+            apart = _jackknifed(values - read.get(1.0, np.full_like(values, np.nan)))
             ends = zip(found.value, found.low, found.high, apart.value, apart.low, apart.high, strict=True)
             rows += [(decoder, scale, name, *numbers) for name, numbers in zip(MEASURES, ends, strict=True)]
     return pd.DataFrame(rows, columns=_COLUMNS)
@@ -75,6 +76,7 @@ def mauve_jackknife(
     mauve-text makes them; each prompt is then left out, with its human text and with all that was written after it. So
     the interval says how much MAUVE would vary with other prompts and other draws of as many texts. It does not
     contain the variation over clusterings (`mauve_sd`), nor the distance from what infinitely many texts would give.
+    It ends at 0 and 1, and is about twice as wide as it should be.
 
     Args:
         features: the features of the texts of a model.
@@ -88,7 +90,7 @@ def mauve_jackknife(
         return Jackknife(*np.full(3, np.nan))
     found = [_left_out_of_mauve(features, human_features, prompt_ids, seed) for seed in seeds]
     whole, without = zip(*found, strict=True)
-    return jackknife(float(np.mean(whole)), np.mean(without, axis=0), np.ones(n), 1)
+    return jackknife(float(np.mean(whole)), np.mean(without, axis=0), np.ones(n), 1)._replace(least=0, most=1)
 
 
 def _left_out_of_mauve(

@@ -145,7 +145,7 @@ def _loaded(
 
 
 def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.device) -> None:
-    """Raise ValueError for weights that are larger than the available memory, or warn if they stay in their files.
+    """Raise `DoesNotFit` for weights that are larger than the available memory, or warn if they stay in their files.
 
     The weights of a bridge on the CPU, in the type of the files, stay there: the system reads them when they are used,
     and drops them when it needs the memory.
@@ -165,7 +165,7 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     lighter = dtype.itemsize > 2 and 2 * numbers <= there
     smaller = f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or" if lighter else ""
     files = "dtype='auto' with backend='bridge' and device='cpu', which leaves the weights in their files"
-    raise ValueError(f"{found}; use{smaller} {files}")
+    raise memory.DoesNotFit(f"{found}; use{smaller} {files}")
 
 
 @contextmanager

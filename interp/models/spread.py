@@ -147,7 +147,7 @@ def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
     if {"cpu", "disk"} & set(found.values()):
         which = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}"
         lacking = f"the model does not fit in {memory.shown(there)} ({which})"
-        raise ValueError(f"{lacking}; use a smaller dtype, or more GPUs")
+        raise memory.DoesNotFit(f"{lacking}; use a smaller dtype, or more GPUs")
     return {name: gpus[number] for name, number in found.items()}
 
 

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses import load, names
-from interp.declare import find
+from interp.declare import Analysis, find
 from interp.disk import check_own, check_page
 from interp.figures.runs import Sides
 from interp.figures.section import Section
-from interp.pages.page import Part, Run, find_runs, keep_figures, render, saved_results, showing
+from interp.pages.page import Part, Run, find_runs, keep_figures, render, saved_results
+from interp.pages.undrawn import Written
+from interp.results import Result
 
-__all__ = ["run_names", "write_comparison"]
+__all__ = ["run_names", "write_comparison", "written_comparison"]
 
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -46,6 +49,11 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
         ...     print(page.name, page.is_file())
         index.html True
     """
+    return written_comparison(directories, out).path
+
+
+def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Written:
+    """Do what `write_comparison` does, and tell what could not be drawn."""
     target = Path(out)
     check_own(target / "comparison")
     check_page(target)
@@ -58,25 +66,40 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
         raise ValueError(f"{twice[0]} is given twice; give each run once")
     if held := ", ".join(map(str, saved_results(target))):
         raise ValueError(f"{target} holds results ({held}), whose page would be replaced; choose another directory")
+    written = Written(target / "index.html")
     parts: list[Part] = []
-    with showing(run.directory for run in runs):
-        named = dict(zip(run_names(runs), runs, strict=True))
+    named = dict(zip(run_names(runs), runs, strict=True))
     for analysis in names():
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
         declared = load(analysis) if len(results) > 1 else None
         if declared and declared.sides:
-            with showing(named[name].directory / analysis for name in results):
-                sides: Sides = find(declared.sides)(results)
-            if sides.figures:
-                about = {name: one.provenance for name, one in results.items()}
-                section = replace(_section(sides, about), columns=declared.kind.columns)
-                parts.append((", ".join(results), declared, section))
+            of_runs = ", ".join(results)
+            draw = partial(_drawn, declared, results)
+            section = written.attempt(f"interp {analysis} of {of_runs}", draw, partial(Section.undrawn, provenance={}))
+            if section is not None:
+                parts.append((of_runs, declared, section))
+            if section is not None and not section.is_drawn:
+                continue
+        for result in results.values():
+            what = f"interp {analysis} of {result.where}"
+            findings = written.attempt(what, partial(getattr, result, "findings"), lambda note: None)
+            written.results += [] if findings is None else [result]
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
     figures = {f"{one.name}_{name}": figure for _, one, part in parts for name, figure in part.figures.items()}
     keep_figures(figures, target / "comparison")
-    return render(target / "index.html", ", ".join(named), parts)
+    render(written, ", ".join(named), parts)
+    return written
+
+
+def _drawn(analysis: Analysis, results: dict[str, Result]) -> Section | None:
+    """The section that compares these results, by run; None if they have nothing in common to draw."""
+    sides: Sides = find(analysis.sides or "")(results)
+    if not sides.figures:
+        return None
+    about = {name: result.provenance for name, result in results.items()}
+    return replace(_section(sides, about), columns=analysis.kind.columns)
 
 
 def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:

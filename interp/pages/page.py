@@ -8,8 +8,8 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import circuitsvis
 import jinja2
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import yaml
 from jinja2.utils import htmlsafe_json_dumps
@@ -34,12 +35,13 @@ from interp.disk import FIGURES, GENERATOR, OPTIONS, check_own, check_page, in_t
 from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
+from interp.pages.undrawn import Written
 from interp.paths import check_matplotlib
 from interp.results import Result
 from interp.words import capitalized, count, sentence
 
-__all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
-__all__ += ["style", "templates", "write_page"]
+__all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "style"]
+__all__ += ["templates", "write_page", "written_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
@@ -58,30 +60,27 @@ class Run:
 
 
 class _Shown(NamedTuple):
-    """A part as it stands on the page: with its anchor and the name of its model."""
+    """A part as it stands on the page: with its anchor, the name of its model, and the HTML of its answer in the
+    overview (`lead`) and of the whole (`body`)."""
 
     id: str
     label: str
     model: str
     analysis: Analysis
     section: Section
+    lead: str = ""
+    body: str = ""
 
-
-@contextmanager
-def showing(places: Iterable[Path]) -> Iterator[None]:
-    """Raises ValueError for a result that lacks what the page shows: columns, rows, or entries of its provenance."""
-    try:
-        yield
-    except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
-        what, why = " or ".join(map(str, places)), f"{type(error).__name__}: {error}"
-        told = f"{what} is not a result of this version of interp, or is damaged ({why}); run it again"
-        raise ValueError(told) from error
+    def as_html(self) -> "_Shown":
+        part = templates().get_template("part.html").module
+        return self._replace(lead=part.lead(self), body=part.body(self))  # type: ignore[attr-defined]
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
     """The directory itself, if it holds results, and those of its subdirectories that do, except hidden ones.
 
-    A result that cannot be read, such as one of another version, is left out with a warning.
+    A result that cannot be read, such as one of another version, or that names no model or text, is left out with a
+    warning.
 
     Raises FileNotFoundError if there is no result.
     """
@@ -90,7 +89,10 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
         results = {}
         for name in found:
             try:
-                results[name] = load(name).kind.load(folder)
+                result = load(name).kind.load(folder)
+                if not {"model", "corpus"} <= set(result.provenance):
+                    raise ValueError("its provenance names no model and text; run the analysis again")
+                results[name] = result
             except (OSError, ValueError, KeyError) as error:
                 warn(f"left out {folder / name}: {error}")
         if results:
@@ -142,6 +144,11 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
         ...     write_page(directory).name
         'index.html'
     """
+    return written_page(directory, url=url).path
+
+
+def written_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Written:
+    """Do what `write_page` does, and tell what could not be drawn."""
     root, address = Path(directory), None
     if url is not None:
         address = _address(url)
@@ -151,27 +158,40 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
         return _write_page(root, address)
 
 
-def _write_page(root: Path, address: str | None) -> Path:
+def _write_page(root: Path, address: str | None) -> Written:
     runs = find_runs(root)
     check_page(root)
     for run in runs:
         for analysis in run.results:
             check_own(run.directory / analysis / FIGURES)
+    written = Written(root / "index.html")
     parts: list[Part] = []
     for analysis in names():
         results = {run.directory: run.results[analysis] for run in runs if analysis in run.results}
-        with showing(place / analysis for place in results):
-            labels = [result.where for result in results.values()]
+        labels = [result.where for result in results.values()]
         for (place, result), label in zip(results.items(), labels, strict=True):
-            with showing([place / analysis]):
-                part = replace(section(result), repeat=_repeat(place / analysis / OPTIONS, root))
-            keep_figures(part.figures, place / analysis / FIGURES)
             shown = f"{label} ({place.name})" if labels.count(label) > 1 else label
+            part = written.attempt(
+                f"interp {analysis} of {shown}",
+                partial(_drawn, result, place / analysis, root),
+                partial(Section.undrawn, provenance=result.provenance),
+            )
+            written.results += [result] if part.is_drawn else []
             parts.append((shown, load(analysis), part))
     title = " · ".join(dict.fromkeys(label for label, _, _ in parts))
-    if address is not None:
-        find("interp.pages.picture:write_picture")(root / "index.png", title, parts[0][2])
-    return render(root / "index.html", title, parts, url=address)
+    drawn = [part for _, _, part in parts if part.is_drawn]
+    if address is not None and drawn:
+        picture = partial(find("interp.pages.picture:write_picture"), root / "index.png", title, drawn[0])
+        written.attempt("the picture of the page", picture, lambda note: None)
+    render(written, title, parts, url=address if drawn else None)
+    return written
+
+
+def _drawn(result: Result, place: Path, root: Path) -> Section:
+    """The section of a result, whose figures are kept in its folder."""
+    part = replace(section(result), repeat=_repeat(place / OPTIONS, root))
+    keep_figures(part.figures, place / FIGURES)
+    return part
 
 
 def _repeat(options: Path, root: Path) -> str:
@@ -179,7 +199,8 @@ def _repeat(options: Path, root: Path) -> str:
     the file is missing or names no command."""
     with suppress(OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         command = yaml.safe_load(options.read_text(encoding="utf-8"))["command"]
-        return f"interp {command} --config {options.relative_to(root)} --out DIR"
+        if command in (*names(), "report"):
+            return f"interp {command} --config {options.relative_to(root)} --out DIR"
     return ""
 
 
@@ -203,13 +224,14 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
             figure.write_json(temporary / f"{name}.json")
 
 
-def render(target: Path, title: str, parts: list[Part], *, url: str | None = None) -> Path:
+def render(written: Written, title: str, parts: list[Part], *, url: str | None = None) -> None:
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis.
 
     Args:
+        written: the page, to which notes are added for sections that cannot be drawn.
         url: the address of the page, if there is a picture next to it.
     """
-    questions = _by_question(parts)
+    questions = _by_question(parts, written)
     models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)
     groups = {name: load(name) for name in questions}
     sections = [part for _, _, part in parts]
@@ -219,7 +241,7 @@ def render(target: Path, title: str, parts: list[Part], *, url: str | None = Non
     template = templates().get_template("page.html")
     page = template.render(
         title=title,
-        told=" ".join(part.summary for part in sections),
+        told=" ".join(part.summary for part in sections if part.is_drawn),
         url=url,
         image=None if url is None else urljoin(url, "index.png"),
         generator=Markup(GENERATOR),
@@ -231,12 +253,10 @@ def render(target: Path, title: str, parts: list[Part], *, url: str | None = Non
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         dark=DARK,
-        figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json),
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as temporary:
+    written.path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(written.path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
-    return target
 
 
 @cache
@@ -251,6 +271,7 @@ def templates() -> jinja2.Environment:
     out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
     out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
     out.globals.update(capitalized=capitalized, anchor=_anchor, in_words=_in_words, half=_HALF)
+    out.globals.update(figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json))
     return out
 
 
@@ -258,7 +279,7 @@ def style() -> str:
     return _file("page.css")
 
 
-def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
+def _by_question(parts: list[Part], written: Written) -> dict[str, dict[str, list[_Shown]]]:
     """The parts by question and by title of the analysis."""
     found: dict[str, dict[str, list[_Shown]]] = {}
     for label, analysis, part in sorted(parts, key=lambda one: names().index(one[1].group)):
@@ -266,8 +287,14 @@ def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
         beside = by_title.setdefault(analysis.title, [])
         place = f"{analysis.group}-{[*by_title].index(analysis.title) + 1}-{len(beside) + 1}"
         model = part.provenance.get("model")
-        beside.append(_Shown(place, label, Path(model).name if model else label, analysis, part))
+        shown = _Shown(place, label, Path(model).name if model else label, analysis, part)
+        what = f"interp {analysis.name} of {label}"
+        beside.append(written.attempt(what, shown.as_html, partial(_instead, shown)))
     return found
+
+
+def _instead(shown: _Shown, note: str) -> _Shown:
+    return shown._replace(section=Section.undrawn(note, {})).as_html()
 
 
 def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Shown]]]) -> dict[tuple[str, str], str]:
@@ -354,6 +381,5 @@ def _cell(value: object) -> str:
 
 
 def _value(value: float | int) -> str:
-    """A number in full, as JavaScript reads it; empty for NaN."""
-    number = float(value)
-    return "" if math.isnan(number) else f"{number!r}".replace("inf", "Infinity")
+    """A number in full, as JavaScript reads it; empty for a missing one."""
+    return "" if pd.isna(value) else f"{float(value)!r}".replace("inf", "Infinity")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +11,11 @@ from interp.checks import check_choice
 from interp.disk import replacing_directory
 from interp.figures import paper
 from interp.figures.paper import PaperStyle
-from interp.pages.page import find_runs, section, showing
+from interp.figures.section import Section
+from interp.pages.page import find_runs, section
+from interp.pages.undrawn import Written
 
-__all__ = ["write_figures"]
+__all__ = ["check_figures", "write_figures", "written_figures"]
 
 
 def write_figures(
@@ -48,21 +51,41 @@ def write_figures(
         ...     print(write_figures(directory, formats=["svg"])["file"].iloc[0])
         attention_dimension_means.svg
     """
+    return written_figures(directory, out, formats=formats, width=width, style=style)[1]
+
+
+def check_figures(formats: Sequence[str], width: float | int, style: PaperStyle) -> None:
+    """Raise ValueError for a format, a width or a style that figures cannot have."""
     for one in formats:
         check_choice("format", one, paper.FORMATS)
     paper.check_look(width, style)
+
+
+def written_figures(
+    directory: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    *,
+    formats: Sequence[str],
+    width: float | int,
+    style: PaperStyle,
+) -> tuple[Written, pd.DataFrame]:
+    """Do what `write_figures` does, and tell what could not be drawn."""
+    check_figures(formats, width, style)
     runs = find_runs(directory)
     rows = []
-    with replacing_directory(Path(directory) / "figures" if out is None else Path(out)) as folder:
+    written = Written(Path(directory) / "figures" if out is None else Path(out))
+    with replacing_directory(written.path) as folder:
         for run in runs:
             within = Path(run.directory.name) if len(runs) > 1 else Path()
             (folder / within).mkdir(exist_ok=True)
             for analysis, result in run.results.items():
-                with showing([run.directory / analysis]):
-                    figures = section(result).figures
-                for name, figure in figures.items():
+                what = f"interp {analysis} of {result.where}"
+                part = written.attempt(
+                    what, partial(section, result), partial(Section.undrawn, provenance=result.provenance)
+                )
+                for name, figure in part.figures.items():
                     files = [within / f"{analysis}_{name}.{ending}" for ending in formats]
                     for file in files:
                         paper.save(figure, folder / file, width=width, style=style)
                     rows.append((", ".join(map(str, files)), paper.caption(figure)))
-    return pd.DataFrame(rows, columns=["file", "caption"])
+    return written, pd.DataFrame(rows, columns=["file", "caption"])

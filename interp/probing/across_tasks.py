@@ -3,6 +3,7 @@
 from typing import Literal
 
 import pandas as pd
+from scipy import stats
 
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series
@@ -11,6 +12,7 @@ from interp.figures.style import figure, plain
 from interp.probing import ProbingStudy
 from interp.probing.columns import TRAINED_ON
 from interp.probing.figures import DENSE, l0_styles, spaced, table_of
+from interp.probing.uncertainty import FEWEST_TASKS
 
 __all__ = ["general_probes", "neuron_overlap", "transfer_matrix"]
 
@@ -93,14 +95,17 @@ def general_probes(study: ProbingStudy) -> Figure:
         ['dense', 'λ = 0.2']
     """
     by_method = table_of(study, "general").groupby("method")
-    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval"
-    title, what = "Do probes work on tasks they have not seen?", "pair accuracy on a task never seen"
+    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval from {FEWEST_TASKS} tasks on"
+    title, what = "Do probes of several tasks work on one they have not seen?", "pair accuracy on a task never seen"
     out = figure(title, "trained on tasks of", what, subtitle=subtitle)
     sparse = l0_styles(study)[study.provenance["l0_strength"]]
     for method, line in (("dense", DENSE | {"symbol": "circle"}), ("l0", sparse)):
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
-        table = accuracy.agg(["mean", "sem"]).reindex(list(TRAINED_ON)).dropna(how="all").rename(index=TRAINED_ON)
-        bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
+        table = accuracy.agg(["mean", "sem", "count"]).reindex(list(TRAINED_ON)).dropna(how="all")
+        table = table.rename(index=TRAINED_ON)
+        known = (table["count"] >= FEWEST_TASKS) & (table["sem"] > 0)
+        half = stats.t.ppf(0.975, table["count"] - 1) * table["sem"]
+        bars = {"array": half.where(known), "thickness": 1.2, "width": 5}
         add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)
     return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 

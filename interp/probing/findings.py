@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from interp.findings import Finding, Verdict, side
-from interp.probing.uncertainty import ENDS, off_diagonal, resampled
+from interp.probing.uncertainty import bootstrapped, off_diagonal, resampled, why_no_interval
 from interp.words import count
 
 __all__ = ["beyond", "concentrated", "held", "needed"]
@@ -79,7 +79,7 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
         value, low, high = float(np.median(ratios)), known["low"].iloc[0], known["high"].iloc[0]
         if len(ratios) > 1:
             drawn = np.random.default_rng(0).choice(ratios, (len(resampled(len(ratios))), len(ratios)))
-            low, high = np.quantile(np.median(drawn, axis=1), ENDS)
+            low, high = bootstrapped(np.median(drawn, axis=1))
     verdict = side(low, high, than=1.0)
     if verdict == "yes" and len(known) < len(equivalence) / 2:
         verdict = "partly"
@@ -111,12 +111,13 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
         wide = transfer[rows].pivot(index="train_task", columns="test_task", values="pair_accuracy")
         mean, low, high = off_diagonal(wide.loc[wide.columns].to_numpy(dtype=np.float64))
         yield Finding(
-            question=f"Are {name} probes right on tasks that they have not seen?",
+            question=f"Are {name} probes of one task right on tasks that they have not seen?",
             verdict=side(low, high, than=0.5),
-            measure="the mean share of pairs that they judge correctly is",
+            measure="the mean share of pairs that probes trained on one task judge correctly on each other task is",
             value=mean,
             low=low,
             high=high,
+            no_interval=why_no_interval(len(wide)),
             control=0.5,
             compared_with="chance",
             rule=_HELD,
@@ -141,7 +142,7 @@ def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: st
     known = by_task.dropna(subset=["found", other])
     found, without = (known[name].to_numpy(dtype=np.float64) for name in ("found", other))
     several = len(known) > 1
-    low, high = np.quantile(resampled(len(known)) @ (found - without), ENDS) if several else (np.nan, np.nan)
+    low, high = bootstrapped(resampled(len(known)) @ (found - without)) if several else (np.nan, np.nan)
     return Finding(
         question=question,
         verdict=side(-float(high), -float(low)),

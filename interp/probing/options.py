@@ -26,7 +26,7 @@ _PAPER_KS = (1, 2, 4, 8, 16, 32, 40, 64, 128, 256, 512, 1024)
 
 
 def _state(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 @dataclass(frozen=True, kw_only=True)

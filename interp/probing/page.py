@@ -96,7 +96,7 @@ def section(study: ProbingStudy) -> Section:
         )
         figures["general"] = across_tasks.general_probes(study)
         figures["overlap"] = across_tasks.neuron_overlap(study)
-        tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
+        tables["Probes of several tasks on a task they have not seen, mean over tasks"] = study.never_seen
     if not study.consistency.empty:
         figures["unit_consistency"] = atlas_plots.unit_consistency(study)
         figures["unit_depth"] = atlas_plots.unit_depth(study)
@@ -148,13 +148,15 @@ def _means(table: pd.DataFrame) -> dict[str, str]:
 def _hard_tasks(study: ProbingStudy) -> str:
     """The accuracy of dense probes on tasks on which the words alone say little."""
     hits = study.hits[study.hits["state"] == study.provenance["state"]]
-    names = [name for name in ("bag_of_words", "dense", "dense_untrained") if hits[name].notna().any()]
+    names = ["bag_of_words", "dense", "dense_untrained"]
     by_task = hits.groupby("task")[names].mean()
     hard = by_task.index[by_task["bag_of_words"] < _HARD]
     if not len(hard):
         return ""
     means = _means(averaged(hits[hits["task"].isin(hard)], [])[0])
-    words, dense, *chance = (means[name] for name in names)
+    if not {"bag_of_words", "dense"} <= set(means):
+        return ""
+    words, dense, *chance = (means[name] for name in names if name in means)
     where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g} ({words})"
     return (
         f"{where} dense probes get {dense}" + "".join(f", those of the untrained model {one}" for one in chance) + "."

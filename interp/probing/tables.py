@@ -153,6 +153,7 @@ class ProbingStudy(Atlas, Sweep):
         """The neurons that sparse probes read at the study's state, those read for the most tasks first: the number of
         tasks, and t, p and weight for the task in which the neuron separates good and bad sentences most."""
         at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
+        at = at.dropna(subset="t")
         most = at.loc[
             at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
         ]

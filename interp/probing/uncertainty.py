@@ -8,12 +8,14 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["ALPHA", "ENDS", "averaged", "compared", "counted", "difference_interval", "mcnemar", "off_diagonal"]
-__all__ += ["resampled", "share_interval", "task_means", "wilson"]
+__all__ = ["ALPHA", "ENDS", "FEWEST_TASKS", "averaged", "bootstrapped", "compared", "counted", "difference_interval"]
+__all__ += ["mcnemar", "off_diagonal", "resampled", "share_interval", "task_means", "why_no_interval", "wilson"]
 
 RESAMPLES = 1_000
 ENDS = (0.025, 0.975)
 ALPHA = 0.05  # the level for adjusted p-values
+FEWEST_TASKS = 8
+"""With fewer tasks, the mean over pairs of tasks has no interval."""
 
 
 def wilson(
@@ -101,17 +103,29 @@ def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np
     return np.asarray(within[tasks, draws].mean(1))
 
 
+def bootstrapped(draws: Float[np.ndarray, "resample *measures"]) -> Float[np.ndarray, "2 *measures"]:
+    """The ends of the 95 % intervals of bootstrap resamples. They are NaN where all resamples are equal: observations
+    that do not differ, or are too few, say nothing about how much others would."""
+    ends = np.nanquantile(draws, ENDS, axis=0)
+    return np.asarray(np.where(np.isclose(ends[0], ends[1], rtol=0, atol=1e-12), np.nan, ends))
+
+
 def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"]) -> tuple[float, float, float]:
     """The mean of the off-diagonal elements, and its 95 % interval by a bootstrap of tasks (rows together with
-    columns).
+    columns), which is NaN for fewer than `FEWEST_TASKS` tasks: a bootstrap of few tasks is too narrow.
     """
     n = len(matrix)
     counts = np.vstack([np.ones(n), n * resampled(n)])
     other = np.where(np.eye(n, dtype=bool), 0.0, matrix)
     among = counts.sum(1) ** 2 - (counts**2).sum(1)
     means = np.divide(((counts @ other) * counts).sum(1), among, out=np.full(len(counts), np.nan), where=among > 0)
-    low, high = np.nanquantile(means[1:], ENDS)
+    low, high = bootstrapped(means[1:]) if n >= FEWEST_TASKS else (np.nan, np.nan)
     return float(means[0]), float(low), float(high)
+
+
+def why_no_interval(n_tasks: int) -> str:
+    """Why a mean over pairs of tasks has no interval; empty if it has one."""
+    return "" if n_tasks >= FEWEST_TASKS else f"fewer than {FEWEST_TASKS} tasks"
 
 
 def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -121,12 +135,14 @@ def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.D
     means, differences = [], []
     for state, part in hits.groupby("state", sort=False):
         known = part.drop(columns=["task", "state", "pair"]).dropna(axis=1)
+        if known.empty:
+            continue
         asked = [pair for pair in pairs if set(pair) <= set(known)]
         gaps = [known[probe] - known[against] for probe, against in asked]
         values = np.column_stack([known, *gaps])
         by_task = [values[rows] for rows in part.reset_index().groupby("task", sort=False).indices.values()]
         points = np.mean([one.mean(0) for one in by_task], axis=0)
-        ends = np.quantile(task_means(by_task), ENDS, axis=0)
+        ends = bootstrapped(task_means(by_task))
         if len(by_task) == 1:
             ends[:, : known.shape[1]] = share_interval(known.to_numpy().T)
         rows = list(zip(points, *ends, strict=True))

@@ -172,7 +172,7 @@ def test_a_planted_sink_is_found_in_all_its_parts(by):
     assert found["attention"].item() > 0.95
     summary = study.sink_summary.set_index("measure")
     assert summary.loc["rate", ["value", "n_heads"]].tolist() == [1 / 12, 12]
-    assert summary.loc["direction_share", "n_heads"] == 1
+    assert summary.loc["direction_ratio", "n_heads"] == 1
     largest = study.sink_dims.query("rank == 1")
     assert largest[["layer", "head", "dim", "massive"]].to_numpy().tolist() == [[1, 2, 5, True]]
     assert largest["abs_share"].item() > 0.5
@@ -394,9 +394,9 @@ class TestFindings:
     @pytest.mark.parametrize(
         ("measure", "ends", "place", "verdict"),
         [
-            ("direction_share", (0.6, 0.8), 1, "yes"),
-            ("direction_share", (0.1, 0.3), 1, "no"),
-            ("direction_share", (0.4, 0.8), 1, "cannot tell"),
+            ("direction_ratio", (0.6, 0.8), 1, "yes"),
+            ("direction_ratio", (0.1, 0.3), 1, "no"),
+            ("direction_ratio", (0.4, 0.8), 1, "cannot tell"),
             ("value_ratio", (0.2, 0.4), 2, "yes"),
             ("value_ratio", (1.2, 1.4), 2, "no"),
             ("value_ratio", (np.nan, np.nan), 2, "cannot tell"),

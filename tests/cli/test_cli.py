@@ -238,7 +238,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
     for error, code, message in (
         (
             OSError(28, "No space left on device", "/d/a"),
-            1,
+            3,
             "interp: error: no room to write /d/a: No space left on device; make room and run the same command again",
         ),
         (OSError(5, "Input/output error"), 1, "interp: error: OSError: [Errno 5] Input/output error"),
@@ -321,7 +321,7 @@ def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
     shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
     config = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256} | shape
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 0
+    assert main(["attention", "--model", str(tmp_path), "--dry-run"]) in (0, 3), "by how much memory there is"
     printed = capsys.readouterr().out
     by_dimension, by_group = 32 * (2 * 4096 + 128 + 1 + 3 * 20), 20 * 4096  # the latter as means over heads
     sums = 8 * 32 * 4 * (by_dimension + by_group) / 2**20
@@ -508,7 +508,7 @@ def test_an_output_that_is_closed(hf_directory, corpus, counts, tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
     command = ["frequency", "--model", hf_directory("gpt2"), "--corpus", corpus, "--unigram", counts]
-    _, said = Command([*command, "--out", tmp_path / "out"], prepare=without_room_for_output).end(1)
+    _, said = Command([*command, "--out", tmp_path / "out"], prepare=without_room_for_output).end(3)
     errors = [line for line in said.splitlines() if not line.startswith("read in rows of")]
     left = "No space left on device; all files that were saved are complete"
     assert errors == [f"interp: error: standard output cannot be written to: {left}"]
@@ -564,7 +564,7 @@ def test_every_option_of_a_function_is_a_flag_of_its_command(name, capsys):
     [
         (["--context", "129"], "context must be 3 … 128 tokens for this model, found 129"),
         (["--layout", "rows"], "expected one of packed, texts"),
-        (["--dtype", "int8"], "dtype must be a floating-point type"),
+        (["--dtype", "int8"], "unknown 'int8'; expected one of float32, bfloat16, float16, float64, auto"),
         (["--revision", "main"], "revision and checkpoint are for hub names"),
         (["--checkpoint", "-1"], "expected 0 or more"),
         (["--biases", "ln", "--paper"], "leave them out"),

@@ -122,7 +122,7 @@ CASES: dict[str, Command] = {
         lambda w: ["encoding", "--model", str(w.directory("gpt2")), "--corpus", "gone.txt", "--dry-run"],
     ),
     "a dry run in whole numbers": (
-        "dtype must be a floating-point type",
+        "unknown 'int8'; expected one of float32",
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
     ),
     "a dry run of one band": (

@@ -126,17 +126,17 @@ def test_formats(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     pd.testing.assert_frame_equal(kl, run.found.kl, check_dtype=False)
     assert main(["show", str(run.out), "kl", "--format", "latex"]) == 0
     assert capsys.readouterr().out == run.found.to_latex("kl")
-    of_one = ["show", str(run.out), "kl", "--columns", "scale, delta_kl", "--format"]
+    of_one = ["show", str(run.out), "kl", "--columns", "scale, delta_kl_corrected", "--format"]
     assert main([*of_one, "latex"]) == 0
-    assert capsys.readouterr().out == run.found.to_latex("kl", columns=["scale", "delta_kl"])
+    assert capsys.readouterr().out == run.found.to_latex("kl", columns=["scale", "delta_kl_corrected"])
     assert main(["show", str(run.out), "kl", "--format", "latex", "--width", "3.3"]) == 0
     assert (narrow := capsys.readouterr().out) == run.found.to_latex("kl", width=3.3)
     assert max(map(len, narrow.splitlines()[4:-3])) < max(map(len, run.found.to_latex("kl").splitlines()[4:-3]))
     assert main([*of_one, "csv"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "scale,delta_kl,delta_kl_low,delta_kl_high"
+    assert capsys.readouterr().out.splitlines()[0] == "scale,delta_kl_corrected,delta_kl_low,delta_kl_high"
     assert main([*of_one, "latex", "--out", str(tmp_path / "tex")]) == 0
     assert (tmp_path / "tex" / "frequency_kl.tex").read_text() == run.found.to_latex(
-        "kl", columns=["scale", "delta_kl"]
+        "kl", columns=["scale", "delta_kl_corrected"]
     )
     capsys.readouterr()
     assert main(["show", str(run.out), "--format", "csv,json", "--out", str(tmp_path / "new")]) == 0
@@ -215,9 +215,7 @@ def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> No
 
 def test_options_as_people_write_them(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
-    file.write_text(
-        "model: [a, b]\nlimit: 5\nbos: false\nmore: true\nunigram:\nsettings:\n  frequency: {scales: [0]}\n"
-    )
+    file.write_text("model: [a, b]\nlimit: 5\nbos: false\nmore: true\nsettings:\n  frequency: {scales: [0]}\n")
     assert expanded(["report", "--config", str(file), "--limit", "7"], app) == [
         "report", "--model", "a", "--model", "b", "--no-bos", "--more", '--settings={"frequency": {"scales": [0]}}',
         "--limit", "7",
@@ -231,6 +229,27 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
     assert expanded(other, app) == other, "typer refuses it as an unknown option"
 
 
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+
+
+def test_values_are_those_of_the_flags(tmp_path: Path) -> None:
+    """YAML 1.1 reads 0:1:0.1 as 60.1, 010 as 8, 1_000 as 1000, and no, on and ~ as something else than text."""
+    file = tmp_path / "my.yaml"
+    for text in ("0:1:0.1", "010", "1_000", "1e3", "no", "on", "~", "null", "2001-01-01", "0x10", "--seed"):
+        file.write_text(f"column: {text}\n")
+        assert expanded(["frequency", "--config", str(file)], app) == ["frequency", f"--column={text}"]
+    for text, flags in {"yes": ["--bos"], "On": ["--bos"], "no": ["--no-bos"], "'false'": ["--no-bos"]}.items():
+        file.write_text(f"bos: {text}\n")
+        assert expanded(["frequency", "--config", str(file)], app) == ["frequency", *flags]
+    file.write_text("settings:\n  a: {b: [0.5, 1e-3, 010, 1:30, no, true, null, '2']}\n")
+    (_, flag) = expanded(["report", "--config", str(file)], app)
+    expected = {"a": {"b": [0.5, 0.001, "010", "1:30", "no", True, None, "2"]}}
+    assert json.loads(flag.removeprefix("--settings=")) == expected
+    file.write_text("settings: {a: 1, a: 2}\n")
+    with pytest.raises(ValueError, match="settings has 'a' twice, in lines 1 and 1"):
+        expanded(["report", "--config", str(file)], app)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -240,6 +259,17 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
         ("- a\n- b\n", "has no options; write one per line"),
         ("a: [\n", "is not YAML"),
         ("limit: many\nmodel: tiny-gpt2\n", "Invalid value for '--limit'"),
+        ("seed: 1:30\n", "Invalid value for '--seed': '1:30' is not a whole number"),
+        ("seed: yes\n", "Invalid value for '--seed': 'yes' is not a whole number"),
+        ("limit: １２\n", "Invalid value for '--limit': '１２' is not a whole number"),
+        ("limit:\nmodel: tiny-gpt2\n", "my.yaml, line 1: limit has no value; give one, or remove the line"),
+        ("bos: maybe\n", "my.yaml, line 1: bos is a switch; expected true or false, found 'maybe'"),
+        ("scales: [[0, 1]]\n", "my.yaml, line 1: scales has a list or mapping inside a list"),
+        ("biases: ['ln,fc']\n", "has 'ln,fc', but a comma separates the values"),
+        ("seed: 1\nlimit: 2\nseed: 3\n", "my.yaml has 'seed' twice, in lines 1 and 3; keep one of them"),
+        ("batch_size: 1\nbatch-size: 2\n", "my.yaml has 'batch-size' twice"),
+        ("seed: &a 1\nlimit: *a\n", "my.yaml, line 2: found the alias *a; write out what it names"),
+        (BOMB, "found the alias *a0"),
         (None, "does not exist; expected a YAML file of options"),
     ],
 )

@@ -84,7 +84,7 @@ def test_an_interval_lies_on_a_side():
 
 def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, control=0.3):
     kl = pd.DataFrame({"bias": bias, "scale": [scale, 1.0], "delta_kl": [delta, 0.0]})
-    kl = kl.assign(delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
+    kl = kl.assign(delta_kl_corrected=kl["delta_kl"], delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
     columns = {"bias": bias, "spearman": spearman, "spearman_low": spearman - 0.1, "spearman_high": spearman + 0.1}
     projection = pd.DataFrame([columns | {"n_controls": 39, "control_spearman": control}])
     return of_biases(kl, projection.iloc[: int(bias != "fc")])
@@ -241,8 +241,8 @@ def test_many_tasks_have_a_median():
 
 @pytest.mark.parametrize(("accuracy", "verdict"), [(0.8, "yes"), (0.2, "no"), (0.5, "cannot tell")])
 def test_probes_hold_on_other_tasks(accuracy, verdict):
-    noise = np.random.default_rng(0).normal(0, 0.01, (6, 6))
-    rows = [(f"{i}", f"{j}", accuracy + (noise - noise.mean())[i, j]) for i in range(6) for j in range(6)]
+    noise = np.random.default_rng(0).normal(0, 0.01, (8, 8))
+    rows = [(f"{i}", f"{j}", accuracy + (noise - noise.mean())[i, j]) for i in range(8) for j in range(8)]
     table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
     sparse, dense = (table.assign(method=name, l0_strength=one) for name, one in (("l0", 0.2), ("dense", NONE)))
     assert [one.verdict for one in held(pd.concat([sparse, dense]), 0.2)] == [verdict] * 2
@@ -253,7 +253,8 @@ def test_probes_hold_on_other_tasks(accuracy, verdict):
     [(-0.2, 0.0, 8, "yes"), (0.0, -0.2, 8, "no"), (-0.1, -0.1, 8, "cannot tell"), (-0.2, 0.0, 1, "cannot tell")],
 )
 def test_the_model_needs_what_probes_found(found, matched, n, verdict):
-    noise = np.resize([0.01, -0.01], (2, n))
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, n))
+    noise -= noise.mean(1, keepdims=True)
     rows = [("zero", f"{task}", "found", found + noise[0, task]) for task in range(n)]
     rows += [("zero", f"{task}", "matched", matched + noise[1, task]) for task in range(n)]
     table = pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"])

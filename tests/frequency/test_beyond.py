@@ -135,7 +135,16 @@ def test_a_folded_model_is_refused(asked, load_toy, texts):
 
 def tables(values, own, low, high):
     """`kl` and `controls` for one bias whose ΔKL is `own`, among controls of both kinds."""
-    kl = pd.DataFrame({"bias": "ln", "scale": [0.0], "delta_kl": own, "delta_kl_low": low, "delta_kl_high": high})
+    kl = pd.DataFrame(
+        {
+            "bias": "ln",
+            "scale": [0.0],
+            "delta_kl": own,
+            "delta_kl_corrected": own,
+            "delta_kl_low": low,
+            "delta_kl_high": high,
+        }
+    )
     kinds = [{"bias": "ln", "scale": 0.0, "kind": kind, "delta_kl": x} for kind, some in values.items() for x in some]
     return kl, pd.DataFrame(kinds)
 

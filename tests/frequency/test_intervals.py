@@ -75,6 +75,7 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
         assert row["kl_unigram_model"] == pytest.approx(whole[kl], **close)
         assert row["kl_corrected"] == pytest.approx(corrected[kl], **close)
         for name, number in {"kl": kl, "delta_kl": delta_kl, "js": js}.items():
+            assert row[f"{name}_corrected"] == pytest.approx(corrected[number], **close)
             ends = corrected[number] - half[number], corrected[number] + half[number]
             assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(ends, **close)
         ends = np.exp([whole[nll] - half[nll], whole[nll] + half[nll]])

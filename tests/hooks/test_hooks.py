@@ -143,6 +143,14 @@ def test_a_folded_head_of_unknown_bias_is_refused(load_toy):
             hooks.scale_bias(model, bias, 0.5)
 
 
+@pytest.mark.parametrize("where", ["keys", "queries", "residual"])
+def test_no_dimensions_change_nothing(where, load_toy):
+    """So that a sweep may begin at 0 %."""
+    model = load_toy("gpt2")
+    for more in ({}, {"mode": "mean", "means": np.ones(16)}):
+        assert torch.equal(hooked(model, hooks.ablate_dims(model, 1, [], where=where, **more)), hooked(model, []))
+
+
 @pytest.mark.parametrize("where", ["keys", "residual"])
 def test_means_may_be_an_array_such_as_a_column_of_a_table(where, load_toy):
     model, means = load_toy("gpt2"), np.random.default_rng(0).normal(size=16)

@@ -20,6 +20,22 @@ CASES: dict[str, Case] = {
         "factor must be a finite number",
         lambda w: hooks.scale_bias(w.model("gpt2"), "ln", np.nan),
     ),
+    "True for a factor": (TYPE, "factor must be a number", lambda w: hooks.scale_bias(w.model("gpt2"), "ln", True)),
+    "a factor beyond floats": (
+        BAD,
+        "factor must be a finite number",
+        lambda w: hooks.scale_bias(w.model("gpt2"), "ln", 10**400),
+    ),
+    "a complex strength": (
+        TYPE,
+        "tau must be a number, found 1j",
+        lambda w: hooks.adjust_logits(w.model("gpt2"), np.full(67, -1.0), 1j),
+    ),
+    "complex means": (
+        BAD,
+        "means are complex",
+        lambda w: taken(w, mode="mean", means=torch.full((16,), 1j)),
+    ),
     "an unknown mode": (BAD, "unknown mode 'median'", lambda w: taken(w, where="residual", mode="median")),
     "means of NaN": (
         BAD,

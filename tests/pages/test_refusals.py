@@ -1,7 +1,10 @@
 """Damaged and foreign results, for which no page or comparison is made; HTML in names is shown as text."""
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,6 +12,8 @@ from workshop import MISSING, Command, Workshop, check_command_refused, check_re
 
 from interp import pages
 from interp.cli import main
+from interp.frequency import BiasEffect
+from interp.pages.page import templates
 
 
 def page(name: str, data: bytes | str | None) -> Callable[[Workshop], list[str]]:
@@ -35,23 +40,85 @@ CASES: dict[str, Command] = {
     "a result of bytes": ("result.json is damaged", page("result.json", b"\xff\xfe")),
     "a result that is a list": ("holds a list, expected an object", page("result.json", "[]")),
     "a result without provenance": ("has no provenance", page("result.json", '{"analysis": "frequency"}')),
-    "a result of no model": ("KeyError: 'model'", page("result.json", '{"analysis": "frequency", "provenance": {}}')),
+    "a result of no model": (
+        "its provenance names no model and text",
+        page("result.json", '{"analysis": "frequency", "provenance": {}}'),
+    ),
     "another analysis": ("holds a result of 'x'", page("result.json", '{"analysis": "x", "provenance": {}}')),
     "a table that is gone": ("lacks kl", page("kl.parquet", None)),
     "a table cut off": ("kl.parquet is damaged", page("kl.parquet", b"PAR1xx")),
-    "a table of another version": ("is not a result of this version", table(lambda kl: kl.drop(columns="scale"))),
-    "a table without rows": ("is not a result of this version", table(lambda kl: kl.iloc[:0])),
-    "a bias that climbs": ("is not a result of this version", table(lambda kl: kl.assign(bias="../../../evil"))),
-    "a comparison of damaged runs": (
-        "is not a result of this version",
-        table(lambda kl: kl.drop(columns="scale"), "compare"),
-    ),
     "a comparison of one": ("needs two or more", lambda w: ["compare", str(w.run()), "--out", str(w.root / "out")]),
     "a comparison into a file": (
         "cannot be written",
         lambda w: ["compare", str(w.run()), str(w.result()), "--out", str(w.corpus())],
     ),
 }
+
+
+UNDRAWN: dict[str, Command] = {
+    "a table of another version": ("KeyError: 'scale'", table(lambda kl: kl.drop(columns="scale"))),
+    "a table without rows": ("ValueError", table(lambda kl: kl.iloc[:0])),
+    "a bias that climbs": ("ValueError: bias", table(lambda kl: kl.assign(bias="../../../evil"))),
+    "a key that is missing": ("ValueError", table(lambda kl: kl.assign(bias=None))),
+    "a comparison of damaged runs": ("KeyError: ", table(lambda kl: kl.drop(columns="scale"), "compare")),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", UNDRAWN)
+def test_what_cannot_be_drawn_is_a_note(
+    name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 1, and a page that says in place of the section what happened; an error with INTERP_STRICT=1."""
+    reason, arguments = UNDRAWN[name]
+    given = arguments(workshop)
+    assert main(given) != 0
+    assert "interp: error: " in capsys.readouterr().err
+    monkeypatch.delenv("INTERP_STRICT")
+    assert main(given) == 1
+    captured = capsys.readouterr()
+    last = captured.out.splitlines()[-1]
+    assert last.startswith("written to ")
+    assert last.endswith("index.html, with 1 note on what could not be drawn")
+    assert "interp: note: interp frequency of " in captured.err
+    assert reason in captured.err
+    written = Path(last.removeprefix("written to ").partition(",")[0]).read_text()
+    assert written.count("could not be drawn (") == 1
+    assert "Not drawn</strong>" in written
+    assert not list(workshop.root.parent.glob("evil*"))
+    monkeypatch.setenv("INTERP_DEBUG", "1")
+    assert main(given) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("broken", ["section", "part", "figures"])
+def test_the_rest_of_a_page_is_written(
+    broken: str, workshop: Workshop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runs on a page, one cannot be drawn: by its section, or by the template that shows it."""
+    monkeypatch.delenv("INTERP_STRICT")
+    run = shutil.copytree(workshop.run(), workshop.root / "both" / "sound")
+    shutil.copytree(run, workshop.root / "both" / "broken")
+    path = run.parent / "broken/frequency/kl.parquet"
+    changes: dict[str, Any] = {"section": {"bias": None}, "figures": {"bias": "../x"}}
+    if broken in changes:
+        pd.read_parquet(path).assign(**changes[broken]).to_parquet(path)
+    else:
+        monkeypatch.setattr("interp.pages.page._cell", lambda value: 1 / 0)
+        templates.cache_clear()
+    try:
+        code = main(["page", str(run.parent), "--json"])
+    finally:
+        templates.cache_clear()
+    told = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert len(told["not_drawn"]) == (2 if broken == "part" else 1)
+    text = (run.parent / "index.html").read_text()
+    assert text.count("Not drawn</strong>") == len(told["not_drawn"])
+    if broken != "part":
+        assert {one["run"] for one in told["findings"]} == {BiasEffect.load(run).where}, "of the one that is drawn"
+        assert text.count('class="plot"') > 3
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -137,14 +137,25 @@ def test_one_task_has_wilsons_interval() -> None:
 
 def test_a_mean_off_the_diagonal() -> None:
     rng = np.random.default_rng(0)
-    matrix = rng.random((6, 6)) + 100 * np.eye(6)
+    matrix = rng.random((8, 8)) + 100 * np.eye(8)
     mean, low, high = uncertainty.off_diagonal(matrix)
-    assert mean == pytest.approx(np.mean([matrix[i, j] for i in range(6) for j in range(6) if i != j]))
+    assert mean == pytest.approx(np.mean([matrix[i, j] for i in range(8) for j in range(8) if i != j]))
     means = []
     for _ in range(4_000):
-        tasks = rng.integers(6, size=6)
+        tasks = rng.integers(8, size=8)
         means.append(np.mean([matrix[i, j] for i in tasks for j in tasks if i != j]))
     np.testing.assert_allclose([low, high], np.quantile(means, [0.025, 0.975]), atol=0.03)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8])
+def test_few_tasks_or_equal_ones_have_no_interval(n: int) -> None:
+    """Instead of one without width: [.250, .250] for two tasks."""
+    different, equal = np.random.default_rng(0).random((n, n)), np.full((n, n), 0.25)
+    assert np.isnan(uncertainty.off_diagonal(different)[1:]).all() == (n < 8) == bool(uncertainty.why_no_interval(n))
+    mean, low, high = uncertainty.off_diagonal(equal)
+    assert mean == 0.25
+    assert math.isnan(low)
+    assert math.isnan(high)
 
 
 # Random neurons worth the top ones

@@ -129,8 +129,8 @@ def massive_writers(study: AttentionStudy) -> Figure:
     table = table.assign(component=table["component"] + layer)
     table = table[(table["share"].abs() >= _LEAST_SHARE).groupby(table["component"]).transform("any")]
     heights = table.groupby(["dim", "first_position"])["added"].sum().sort_values(ascending=False)
-    title, subtitle = "Who writes the massive activations", "share of their height, with 95 % interval"
-    out = figure(title, "component", "share", subtitle=subtitle)
+    title, subtitle = "Who writes the massive activations", "divided by their height, with 95 % interval"
+    out = figure(title, "component", "added, of the height", subtitle=subtitle)
     for colour, (dim, first) in zip(COLOURS, heights.index, strict=False):
         part = table[(table["dim"] == dim) & (table["first_position"] == first)].set_index("component").round(4)
         name = f"dimension {dim}, {'later positions' if first else 'first position'}"

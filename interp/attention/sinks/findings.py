@@ -79,12 +79,13 @@ def _ends(summary: pd.DataFrame, measure: str) -> dict[str, Any]:
 
 
 def _direction(summary: pd.DataFrame) -> Finding:
-    share = _ends(summary, "direction_share")
+    ratio = _ends(summary, "direction_ratio")
     return Finding(
         question="Is it the direction of its key that draws attention there, and not the norm?",
-        verdict=side(share["low"], share["high"], 0.5),
-        measure="the share of its higher attention score that is due to the direction is",
-        **share,
+        verdict=side(ratio["low"], ratio["high"], 0.5),
+        measure="the part of its higher attention score that is due to the direction, divided by the whole (above 1 "
+        "where the norm works against it), is",
+        **ratio,
         control=0.5,
         compared_with="if direction and norm contributed equally",
         rule="over heads with a sink; yes where the interval lies above one half, no where it lies below",
@@ -139,7 +140,7 @@ def _over_heads(values: Float[np.ndarray, " heads"]) -> tuple[float, float, floa
 def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     """Looks at the dimension with the largest massive activation."""
     question = "Does one component write the massive activations?"
-    rule = "for the dimension with the largest one; yes where the interval of the largest share lies above one half"
+    rule = "for the dimension with the largest one; yes where the interval of the largest part lies above one half"
     if writers.empty:
         none = massive.empty
         return Finding(
@@ -147,7 +148,7 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
             verdict="no" if none else "cannot tell",
             measure="the number of massive activations in the text is"
             if none
-            else "what each component adds to the hidden states cannot be determined, so the largest share is",
+            else "what each component adds to the hidden states cannot be determined, so the largest part is",
             value=0.0 if none else math.nan,
             low=math.nan,
             high=math.nan,
@@ -166,11 +167,11 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     return Finding(
         question=question,
         verdict=side(largest["share_low"], largest["share_high"], 0.5),
-        measure=f"for dimension {dim}, {where} contributes most ({added} on average), and its share is",
+        measure=f"for dimension {dim}, {where} contributes most ({added} on average), which divided by their height is",
         value=float(largest["share"]),
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),
         control=float(of_dim["share"].iloc[1]) if len(of_dim) > 1 else math.nan,
-        compared_with="the second largest share" if len(of_dim) > 1 else "nothing else adds to them",
+        compared_with="the second largest part" if len(of_dim) > 1 else "nothing else adds to them",
         rule=rule,
     )

@@ -205,14 +205,15 @@ class Sinks(KeyObserver):
         """Measures of the first position, over heads (measure, value, low, high, n_heads).
 
         - `rate`: the sink rate, which is the share of layers, heads and rows with a sink at the first position;
-        - `direction_share`: `Σ by_direction / Σ gap` over the heads whose mean attention to it is above ε;
+        - `direction_ratio`: `Σ by_direction / Σ gap` over the heads whose mean attention to it is above ε, which is
+          above 1 where the norm of the key works against its direction;
         - `value_ratio`: for the same heads, the mean norm of its values divided by that of all other values.
         """
         sums = self._sums
         sinks = sums.whole.mean("attention")[..., 0] > self.epsilon
         rate, low, high = sums.interval(_rate)
         rows: list[Any] = [("rate", rate, low.clip(0), high.clip(max=1), sinks.size)]
-        for measure, of in (("direction_share", _direction_share), ("value_ratio", _value_ratio)):
+        for measure, of in (("direction_ratio", _direction_ratio), ("value_ratio", _value_ratio)):
             rows.append((measure, *sums.interval(partial(of, sinks=sinks)), int(sinks.sum())))
         return pd.DataFrame(rows, columns=SINK_SUMMARY).astype(dict.fromkeys(SINK_SUMMARY[1:4], "float64"))
 
@@ -343,7 +344,7 @@ def _rate(totals: _Totals) -> Float[np.ndarray, ""]:
     return np.asarray(totals.mean("above")[..., 0].mean())
 
 
-def _direction_share(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
+def _direction_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
     split = totals.split()
     return _over(split.by_direction[..., 0][sinks].sum(), split.gap[..., 0][sinks].sum())
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from interp.findings import Finding, Verdict, side
 from interp.probing.columns import KINDS
-from interp.probing.uncertainty import ENDS, off_diagonal
+from interp.probing.uncertainty import ENDS, off_diagonal, why_no_interval
 from interp.words import count
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question=asked.format(f"controls of {SWAPPED[kind]}"), verdict=side(low, high), measure=measure,
             value=value, low=low, high=high, control=control, compared_with="share for the latter", rule=rule,
-            form="{:+z.3f}", towards=1,
+            form="{:+z.3f}", towards=1, no_interval=why_no_interval(len(tasks)),
         )  # fmt: skip
 
 
@@ -185,4 +185,5 @@ def _alike(similarity: pd.DataFrame) -> Iterator[Finding]:
         value=value, low=low, high=high, control=control,
         compared_with="95th percentile with labels flipped within pairs", form="{:+z.3f}", towards=1,
         rule="yes where the interval lies above the control, no where it lies below",
+        no_interval=why_no_interval(len(tasks)),
     )  # fmt: skip
