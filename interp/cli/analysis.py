@@ -20,6 +20,7 @@ from interp.declare import Analysis, find
 from interp.disk import check_own, check_page, remove, result_names
 from interp.options import CORPUS, PAIRS, ModelOptions
 from interp.paths import bundled_models, check_mauve, corpus_file, is_counts, model_directory, short_name
+from interp.words import beginning_words
 
 __all__ = ["command_of", "report"]
 
@@ -81,13 +82,24 @@ def command_of(analysis: Analysis) -> flags.Command:
             if not save({out: [found]}, directory, job):
                 return
             page = written_page(out)
-        if "context" in (about := found.provenance):
-            echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
+        if line := _how_read(found.provenance):
+            echo(line, err=True)
         show(found.shown, page.path, as_json=as_json, found=[] if page.notes else [found], notes=page.notes)
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
+
+
+def _how_read(about: Mapping[str, Any]) -> str:
+    """What interp chose when it read the text or the sentences of a result, according to its provenance."""
+    rows = f"in rows of {about['context']:,} tokens ({about['layout']})" if "context" in about else ""
+    begin = beginning_words(about["bos"]) if about.get("bos") else ""
+    if perplexity := about.get("bos_perplexity"):
+        without, preceded = perplexity["without"], perplexity["with"]
+        begin = f"{beginning_words(False)} (perplexity of the first rows {without:.4g}, and {preceded:.4g} with one)"
+    parts = [part for part in (rows, begin) if part]
+    return " ".join(["read", *parts]) if parts else ""
 
 
 def _loading(model: str) -> AbstractContextManager[Any]:
