@@ -20,7 +20,7 @@ from interp.analyses import load, names, others
 from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
-from interp.cli.errors import STOPPED, told
+from interp.cli.errors import STOPPED, outcome
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
@@ -122,7 +122,7 @@ def run(application: Callable[..., Any], given: list[str], *, packages: Sequence
     except Exception as error:
         if os.environ.get("INTERP_DEBUG") == "1":
             echo("".join(traceback.format_exception(error)), err=True, end="")
-        return _fail(*told(error, {"interp", "__main__", *packages}))
+        return _fail(*outcome(error, {"interp", "__main__", *packages}))
 
 
 def _fail(message: str, code: int) -> int:

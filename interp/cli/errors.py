@@ -12,14 +12,14 @@ import typer
 from interp.disk import FULL
 from interp.memory import DoesNotFit
 
-__all__ = ["BAD_INPUT", "FAILED", "STOPPED", "TOO_LARGE", "told"]
+__all__ = ["BAD_INPUT", "FAILED", "STOPPED", "TOO_LARGE", "outcome"]
 
 FAILED, BAD_INPUT, TOO_LARGE, STOPPED = 1, 2, 3, 130
 _BAD_PATH = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 _REPORT = "this is probably a mistake in interp: please report it, with what INTERP_DEBUG=1 shows"
 
 
-def told(error: Exception, packages: Collection[str]) -> tuple[str, int]:
+def outcome(error: Exception, packages: Collection[str]) -> tuple[str, int]:
     """The message and the exit code for an exception.
 
     A ValueError or TypeError is about the input if one of the packages raised it on purpose, by a `raise` of its own.
