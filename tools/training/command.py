@@ -74,4 +74,4 @@ def train(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    return run(app, sys.argv[1:] if arguments is None else list(arguments))
+    return run(app, sys.argv[1:] if arguments is None else list(arguments), packages=["training"])
