@@ -60,6 +60,6 @@ ANALYSIS = Analysis(
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
     more={"sinks": True},
-    paper={"bos": "auto", "corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd"},
+    paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd", "bos": "auto"},
     paper_help="STS-B sentences, unscaled contributions of 100 of them, outliers beyond 3 SD",
 )

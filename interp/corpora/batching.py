@@ -1,6 +1,6 @@
 """Batches for a model: text → rows of token ids → batches, in constant memory."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -197,12 +197,8 @@ def batches(
     encoder = is_encoder(model)
     given = corpus if isinstance(corpus, Tensor) else None
     if given is not None:
-        _check_given(
-            given,
-            context,
-            bos not in (False, "auto") or eos,
-            column is not None or limit is not None or bool(separator),
-        )
+        framed, of_texts = bos not in (False, "auto") or eos, column is not None or limit is not None or bool(separator)
+        _check_given(given, context, framed, of_texts)
         context = given.shape[1]
     context = min(model.cfg.n_ctx, TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
@@ -231,11 +227,7 @@ def batches(
         empty = True
         for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
-            batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
-            stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
-            batch = replace(batch, stretches=stretches, rows=rows)
-            if any(row.resumed for row in group):
-                batch.read[:, 0] = torch.tensor([not row.resumed for row in group])
+            batch = _batch_of(group, pad_id)
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
@@ -246,6 +238,13 @@ def batches(
             raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
 
     return Batches(settings, read=read, rows=stream.rows, **stream.of_whom)
+
+
+def _batch_of(group: Sequence[Row], pad_id: int) -> Batch:
+    batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
+    batch.read[torch.tensor([row.resumed for row in group]), 0] = False
+    stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
+    return replace(batch, stretches=stretches, rows=rows)
 
 
 class _Rows(NamedTuple):

@@ -53,6 +53,6 @@ ANALYSIS = Analysis(
     cost="interp.encoding.costs:dry_run",
     impossible="interp.encoding.tables:why_impossible",
     more={"atlas": True},
-    paper={"bos": "auto", "orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
+    paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",), "bos": "auto"},
     paper_help="axes removed by |Spearman| and in random order, steering by the regression",
 )

@@ -139,7 +139,7 @@ class SteeredMeans(LogitsObserver):
         shares = over_types(e).reciprocal()  # p = share · e
         sums = shares.new_empty(1 + len(others), logits.shape[1])
         plain, steered = over_positions(e, torch.cat([shares, others * shares]), out=sums).split([1, len(others)])
-        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1)
+        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(steered)
         self.add("steered", steered)
         self.add("plain", plain[0])
         of_tokens = torch.stack([shifted.sigmoid(), e[:, self.token_ids].T * shares])

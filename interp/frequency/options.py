@@ -51,6 +51,6 @@ ANALYSIS = Analysis(
     impossible="interp.frequency.tables:why_impossible",
     in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
     more={"directions": ("mean", "slope"), "controls": 39, "bands": 5, "outliers": True},
-    paper={"bos": "auto", "biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate},
+    paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate, "bos": "auto"},
     paper_help="each bias removed (λ = 0) or kept, 12 % of an encoder's tokens masked",
 )

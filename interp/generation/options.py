@@ -57,6 +57,6 @@ ANALYSIS = Analysis(
     check="interp.generation.tables:check_asked",
     cost="interp.generation.costs:dry_run",
     impossible="interp.generation.decoding:why_impossible",
-    paper={"bos": "auto", "scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},
+    paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
 )

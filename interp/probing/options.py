@@ -85,12 +85,12 @@ ANALYSIS = Analysis(
     cost="interp.probing.costs:dry_run",
     more={"atlas": True},
     paper={
-        "bos": "auto",
         "raw": True,
         "unit": "none",
         "ks": _ks,
         "state": _paper_state,
         "controls": ("none", "rotation"),
+        "bos": "auto",
     },
     paper_help="raw states in the model's unit, k up to 1,024, transfer at state 16, no flipped labels",
 )

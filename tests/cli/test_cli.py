@@ -176,7 +176,7 @@ def test_paper_refuses_its_own_options(hf_directory, corpus, tmp_path, capsys):
         str(tmp_path / "o"),
     ]
     assert main([*arguments, "--paper", "--scales", "0,1"]) == 2
-    assert "--paper sets --biases, --scales and --mask-rate itself" in capsys.readouterr().err
+    assert "--paper sets --biases, --scales, --mask-rate and --bos itself" in capsys.readouterr().err
 
 
 @pytest.mark.e2e
@@ -342,7 +342,10 @@ def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
         (["--corpus", "bundled"], "--out is missing"),
         (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of whole numbers"),
         (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
-        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample, --scaled and --rule"),
+        (
+            ["--corpus", "bundled", "--out", "x", "--paper", "--scaled"],
+            "--paper sets --sample, --scaled, --rule and --bos",
+        ),
     ],
 )
 def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
@@ -413,7 +416,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
         ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected one or more of greedy, beam, sample,"),
         ({"--decoders": "beam,beam"}, "has a name twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
-        ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders and --n itself"),
+        ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders, --n and --bos itself"),
         ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),
         ({"--model": "./gone"}, "does not exist"),
         ({"--features": "./gone"}, "does not exist"),

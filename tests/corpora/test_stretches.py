@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from interp import corpora
-from interp.corpora.sentences import numbered
+from interp.corpora.sentences import Cut, numbered
 
 
 def test_a_stretch_ends_with_a_text_or_after_eight_rows():
     ends = [0, 0, 1, 1, *[0] * 19, 2, 0]
-    rows = list(numbered(([token], [1] * end) for token, end in enumerate(ends)))
+    rows = list(numbered(Cut([token], [1] * end) for token, end in enumerate(ends)))
     assert [row.number for row in rows] == list(range(len(ends)))
     assert [row.stretch for row in rows] == [0, 0, 0, 1, *[2] * 8, *[3] * 8, *[4] * 4, 5]
 

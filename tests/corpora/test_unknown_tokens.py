@@ -92,12 +92,12 @@ def test_a_prefix_without_a_known_word_is_refused_each_time(load_toy):
     tokenizer = load_toy("gpt2").tokenizer
     corpus = interp.corpora.load(["猫"] * 20 + KNOWN)
     whole, prefix = tokens_of(corpus, tokenizer), tokens_of(interp.corpora.load(corpus, limit=20), tokenizer)
-    assert whole.unknown().n_unknown == 20
+    assert whole.counted().n_unknown == 20
     for _ in range(2):
         with pytest.raises(ValueError, match="all 20 tokens read from texts are"):
             list(prefix)
         with pytest.raises(ValueError, match="all 20 tokens read from texts are"):
-            prefix.unknown()
+            prefix.counted()
 
 
 def test_byte_level_tokenizers_know_everything():
@@ -106,6 +106,7 @@ def test_byte_level_tokenizers_know_everything():
     assert unknown_id(model.tokenizer) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="special tokens are written out")
         batches = interp.corpora.batches(model, ["<|endoftext|>猫が好きです。"] * 200)
         assert batches.about["unknown_share"] == 0
 
