@@ -16,9 +16,10 @@ from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from interp.declare import Backend
-from interp.paths import hub_answers
+from interp.paths import check_no_adapter, hub_answers
 
 __all__ = [
     "HOOKED",
@@ -71,10 +72,13 @@ def place(source: str, revision: str | None) -> Path | None:
 def read_config(source: str, revision: str | None = None) -> Any:
     """The transformers config of a hub name or a directory.
 
-    Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind.
+    Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind, and if
+    there is an adapter.
     """
+    options: dict[str, Any] = {"revision": revision} | _reach(source)
+    if (adapter := find_adapter_config_file(source, **options)) is not None:
+        check_no_adapter(Path(adapter).parent, None if os.path.isdir(source) else source)
     try:
-        options: dict[str, Any] = {"revision": revision} | _reach(source)
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
