@@ -1,9 +1,11 @@
 """Reads config, weights and tokenizer of a model with transformers, and refuses damaged or unsupported ones."""
 
+import copy
 import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -32,6 +34,7 @@ __all__ = [
     "on_hub",
     "place",
     "read_config",
+    "set_buffers",
     "why_not_converted",
 ]
 
@@ -187,6 +190,19 @@ class Stored:
         model, info = self._read()
         _check_weights(self.source, self.revision, model, info)
         return model
+
+    def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """The buffers that `from_pretrained(dtype=dtype)` makes for this model, by name; not those in the files.
+
+        A buffer made from a number, such as Gemma's `embed_scale`, is rounded to the type in which its model is made.
+        So all of them are made again in that type, in a model whose weights take no memory.
+        """
+        with torch.device("meta"):
+            empty = self._class._from_config(copy.deepcopy(self.config), dtype=dtype)
+        unmade = dict(empty.named_non_persistent_buffers(remove_duplicate=False))
+        set_buffers(empty, {name: torch.empty_like(buffer, device="cpu") for name, buffer in unmade.items()})
+        empty.initialize_weights()
+        return dict(empty.named_non_persistent_buffers(remove_duplicate=False))
 
     def mapped(self) -> Any:
         """The transformers model with its weights as stored, mapped from the files. A tensor is read when it is used.
@@ -359,6 +375,13 @@ def check_finite(source: str, name: str, weight: Tensor) -> None:
     """Raise ValueError for a weight of a checkpoint that has NaN or infinite values."""
     if not all(torch.isfinite(part).all() for part in weight.detach().flatten().split(_NUMBERS_AT_ONCE)):
         raise ValueError(f"{source}: weight {name} has NaN or infinite values; the checkpoint is damaged")
+
+
+def set_buffers(model: Any, buffers: Mapping[str, Tensor]) -> None:
+    """Give a model other buffers, by name."""
+    for name, buffer in buffers.items():
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, buffer)
 
 
 def _is_called(stored: str, parameter: str) -> bool:
