@@ -7,13 +7,14 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 __all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib"]
-__all__ += ["check_mauve", "corpus_file", "hub_answers", "is_counts", "model_directory", "printable"]
-__all__ += ["published_pairs", "short_name", "text_suffix"]
+__all__ += ["check_mauve", "check_no_adapter", "corpus_file", "hub_answers", "is_counts", "model_directory"]
+__all__ += ["printable", "published_pairs", "short_name", "text_suffix"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The folder of the models and texts that ship with the package."""
@@ -90,7 +91,8 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     Raises:
         FileNotFoundError: there is no such directory, or no config.json or weights in it; or the name is a hub name
             that is not in the cache, and the hub cannot be reached.
-        ValueError: the weights are pickled, or config.json is not JSON or does not name a kind of model.
+        ValueError: the weights are pickled, an adapter is there instead of them or beside them, or config.json is not
+            JSON or does not name a kind of model.
 
     Examples:
         >>> model_directory("tiny-gpt2") == BUNDLED / "tiny-gpt2"
@@ -105,6 +107,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         known = f"a Hugging Face directory with config.json, a hub name or one of {', '.join(bundled_models())}"
         what = "is a file, not a directory" if there else "does not exist"
         raise FileNotFoundError(f"model {name!r} {what}; expected {known}")
+    check_no_adapter(path)
     config = path / "config.json"
     if not config.is_file():
         raise FileNotFoundError(f"{path} has no config.json; expected a Hugging Face model directory")
@@ -120,6 +123,57 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise ValueError(f"{config} names no model_type; expected the config.json of a transformers model")
     return path
+
+
+def check_no_adapter(directory: Path, hub_name: str | None = None) -> None:
+    """Raise ValueError for a directory with a PEFT adapter, alone or beside the weights of a model.
+
+    transformers would add an adapter to the weights beside it, even if they contain it already.
+    """
+    if not (directory / "adapter_config.json").is_file():
+        return
+    adapter = _settings(directory / "adapter_config.json")
+    kind, base = str(adapter.get("peft_type")), str(adapter.get("base_model_name_or_path"))
+    name = hub_name or str(directory)
+    target = short_name(name) if hub_name else name
+    auto = "AutoModelForSeq2SeqLM" if adapter.get("task_type") == "SEQ_2_SEQ_LM" else "AutoModelForCausalLM"
+    config = _settings(directory / "config.json")
+    if not config or not {path.stem for path in directory.glob("*.safetensors")} - {"adapter_model"}:
+        what = f"{name} is an adapter (PEFT, {kind}) of {base!r} and not a model; expected a model that contains it"
+        raise ValueError(f"{what}. To make one: {_merging(auto, base, name, f'{target}-merged')}")
+    if isinstance(classes := config.get("architectures"), list) and classes:
+        auto = str(classes[0])
+    if hub_name:
+        without = f"hf download {name} --exclude 'adapter_*' --local-dir {target}"
+        merging = _merging(auto, base, name, f"{target}-merged")
+    else:
+        folder = shlex.quote(f"{name}-adapter")
+        without = f"mkdir {folder} && mv {shlex.quote(name)}/adapter_* {folder}"
+        merging = f"then {_merging(auto, name, f'{name}-adapter', f'{name}-merged')}"
+    what = f"{name} has an adapter (PEFT, {kind}) beside its weights, which transformers would add to them"
+    how = f"If the weights contain it already: {without} . If not: {merging}"
+    raise ValueError(f"{what}; expected only one of the two. {how}")
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """What a JSON file says, or nothing if it is not an object or cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        return settings if isinstance(settings, dict) else {}
+    return {}
+
+
+def _merging(auto: str, base: str, adapter: str, merged: str) -> str:
+    """The command that saves a model with an adapter in its weights."""
+    base, adapter, merged = (json.dumps(name) for name in (base, adapter, merged))
+    lines = [
+        f"from transformers import {auto} as Model, AutoTokenizer as Tokenizer",
+        "from peft import PeftModel",
+        f"model = PeftModel.from_pretrained(Model.from_pretrained({base}), {adapter})",
+        f"model.merge_and_unload().save_pretrained({merged})",
+        f"Tokenizer.from_pretrained({base}).save_pretrained({merged})",
+    ]
+    return f"python -c {shlex.quote('; '.join(lines))}"
 
 
 def printable(name: str) -> str:

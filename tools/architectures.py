@@ -63,8 +63,8 @@ _CLASS = torch.arange(9, 67, 2)
 _QUIET: dict[str, Any] = {"progress": False}
 
 
-def toy(kind: str, directory: Path) -> Path:
-    """A saved tiny model of a kind, with random biases and norms."""
+def toy(kind: str, directory: Path, dtype: torch.dtype = torch.float32) -> Path:
+    """A tiny model of a kind, with random biases and norms, saved in a type."""
     cls = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
     base = CONFIG_MAPPING[kind]()
     known = {*base.to_dict(), *inspect.signature(type(base).__init__).parameters}
@@ -76,7 +76,7 @@ def toy(kind: str, directory: Path) -> Path:
     model = cls(type(base)(**sizes)).eval()
     randomise(model)
     with quiet():
-        model.save_pretrained(directory)
+        model.to(dtype).save_pretrained(directory)
         toy_tokenizer().save_pretrained(directory)
     return directory
 
@@ -330,6 +330,9 @@ interp's numbers equal those computed with the transformers model alone: with th
 attentions, its hidden states, the gradients of its attention with respect to the key's input, and its generated \
 text. A number means that the question is refused, for the reason in the footnote. `python tools/architectures.py` \
 makes the table; this one is for TransformerLens {lens} and transformers {transformers}.
+
+Each architecture was also stored in bfloat16 and float16. Loaded in float32, its log-probabilities differ by at most \
+1e-4 from those of `from_pretrained(dtype=torch.float32)`, and in every type its buffers are those of transformers.
 
 With TransformerLens 3.9, the bridges of RoBERTa, Cohere and HunYuan are refused: it has no adapter for RoBERTa, and \
 for the others its logits differ from those of transformers.

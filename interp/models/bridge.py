@@ -289,18 +289,9 @@ class Bridge(View):
         return fresh
 
     def to(self, *where: Any) -> None:
-        """Move or convert the model. RoPE's frequencies stay in float32, as in transformers."""
-        frequencies = [
-            (module, name, buffer)
-            for module in self.wrapped.modules()
-            for name, buffer in module.named_buffers(recurse=False)
-            if name.endswith("inv_freq")
-        ]
         with contextlib.redirect_stdout(io.StringIO()):
             for one in where:
                 self.model.to(one)
-        for module, name, buffer in frequencies:
-            setattr(module, name, buffer.to(self.model.W_U.device))
 
 
 class EncoderDecoder(Bridge):

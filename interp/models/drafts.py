@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of
 from interp.models.spread import Placement
-from interp.models.streaming import Workspace, blocks_of
+from interp.models.streaming import Workspace, blocks_of, wide_type
 from interp.models.views import Tokens, memory_order
 
 __all__ = ["Bridged", "Draft", "Hooked"]
@@ -163,7 +163,7 @@ class Bridged(Draft):
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         module = self._wrapped.get_submodule(block)
         self._look_again()
-        with Workspace().widened(one for one in module.parameters() if one in self._copies):
+        with Workspace(wide_type(self.reference)).converted(one for one in module.parameters() if one in self._copies):
             output = module(*arguments, **named)
         return output[0] if isinstance(output, tuple) else output
 

@@ -38,11 +38,19 @@ def load(
 ) -> Model:
     """Load a language model with raw (unfolded, uncentred) weights and check it against transformers.
 
-    Weights are read from safetensors only: no pickle is opened and no remote code is run. In float32, each block is
-    compared with transformers' block on the same input, and what it adds may differ by at most a thousandth. Then the
-    returned model is checked as a whole. Its log-probabilities of random tokens (for BERT also with padding) may differ
-    from those of transformers in float32 by at most 1e-4, or in root mean square by 0.25 for bfloat16 and 0.03 for
-    float16. The matrices of a hooked model are laid out in memory so that TransformerLens does not copy them at each
+    Weights are read from safetensors only: no pickle is opened and no remote code is run. The model is the one that
+    transformers' `from_pretrained` gives in the same dtype, whatever the type of the files: buffers made from a number,
+    such as Gemma's `embed_scale`, are made in that dtype.
+
+    In float32, each block is compared with transformers' block on the same input of 32 positions, where what it adds
+    may differ by at most 1e-4. One block of each kind (window, rotation, mask) is compared on up to 512 positions, with
+    5e-4 allowed at the last. Then the returned model is checked as a whole, by its log-probabilities of random tokens
+    (for BERT also with padding). They may differ from those of transformers by at most 1e-4. In bfloat16 and float16
+    they are compared with transformers in that type, and may differ by at most three times as much as these differ from
+    transformers in float32. They may never differ by more than 1 nat, or 0.25 in root mean square, for bfloat16, and by
+    more than 0.25 and 0.03 for float16.
+
+    The matrices of a hooked model are laid out in memory so that TransformerLens does not copy them at each
     call. Loading takes at most 1.25 times the memory of the weights in the requested type. Weights that are larger than
     the available memory are refused. The exception is a bridge on the CPU in the type of the files (`dtype="auto"`):
     its weights stay in their files, and there is a warning.
@@ -66,8 +74,8 @@ def load(
     Raises:
         FileNotFoundError: there is no such directory, or it has no config.json or no safetensors weights.
         ValueError: the architecture, an option, the device or the device map is not supported; the weights are larger
-            than the memory, incomplete or not finite; the parity check fails; or the backend is unknown or cannot load
-            this model.
+            than the memory, incomplete or not finite; there is a PEFT adapter instead of the weights or beside them;
+            the parity check fails; or the backend is unknown or cannot load this model.
 
     Examples:
         >>> model = load("tiny-gpt2")

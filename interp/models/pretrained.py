@@ -1,9 +1,11 @@
 """Reads config, weights and tokenizer of a model with transformers, and refuses damaged or unsupported ones."""
 
+import copy
 import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -16,9 +18,10 @@ from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from interp.declare import Backend
-from interp.paths import hub_answers
+from interp.paths import check_no_adapter, hub_answers
 
 __all__ = [
     "HOOKED",
@@ -31,6 +34,7 @@ __all__ = [
     "on_hub",
     "place",
     "read_config",
+    "set_buffers",
     "why_not_converted",
 ]
 
@@ -71,10 +75,13 @@ def place(source: str, revision: str | None) -> Path | None:
 def read_config(source: str, revision: str | None = None) -> Any:
     """The transformers config of a hub name or a directory.
 
-    Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind.
+    Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind, and if
+    there is an adapter.
     """
+    options: dict[str, Any] = {"revision": revision} | _reach(source)
+    if (adapter := find_adapter_config_file(source, **options)) is not None:
+        check_no_adapter(Path(adapter).parent, None if os.path.isdir(source) else source)
     try:
-        options: dict[str, Any] = {"revision": revision} | _reach(source)
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
@@ -183,6 +190,19 @@ class Stored:
         model, info = self._read()
         _check_weights(self.source, self.revision, model, info)
         return model
+
+    def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """The buffers that `from_pretrained(dtype=dtype)` makes for this model, by name; not those in the files.
+
+        A buffer made from a number, such as Gemma's `embed_scale`, is rounded to the type in which its model is made.
+        So all of them are made again in that type, in a model whose weights take no memory.
+        """
+        with torch.device("meta"):
+            empty = self._class._from_config(copy.deepcopy(self.config), dtype=dtype)
+        unmade = dict(empty.named_non_persistent_buffers(remove_duplicate=False))
+        set_buffers(empty, {name: torch.empty_like(buffer, device="cpu") for name, buffer in unmade.items()})
+        empty.initialize_weights()
+        return dict(empty.named_non_persistent_buffers(remove_duplicate=False))
 
     def mapped(self) -> Any:
         """The transformers model with its weights as stored, mapped from the files. A tensor is read when it is used.
@@ -355,6 +375,13 @@ def check_finite(source: str, name: str, weight: Tensor) -> None:
     """Raise ValueError for a weight of a checkpoint that has NaN or infinite values."""
     if not all(torch.isfinite(part).all() for part in weight.detach().flatten().split(_NUMBERS_AT_ONCE)):
         raise ValueError(f"{source}: weight {name} has NaN or infinite values; the checkpoint is damaged")
+
+
+def set_buffers(model: Any, buffers: Mapping[str, Tensor]) -> None:
+    """Give a model other buffers, by name."""
+    for name, buffer in buffers.items():
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, buffer)
 
 
 def _is_called(stored: str, parameter: str) -> bool:

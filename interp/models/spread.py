@@ -10,6 +10,7 @@ import torch
 
 from interp import memory
 from interp.checks import check_choice
+from interp.models.pretrained import set_buffers
 from interp.models.running import find_device
 from interp.models.sites import Model, view
 from interp.models.streaming import blocks_of
@@ -38,14 +39,17 @@ class Placement:
         """Every device once."""
         return list(dict.fromkeys(self.parts.values()))
 
-    def finish(self, model: Model, dtype: torch.dtype) -> None:
-        """Convert and move the remaining parts of a model, and let blocks and the parts outside of them take inputs
-        from any device."""
-        if len(self.devices) == 1:
-            view(model).to(dtype, *self.devices)
-            return
+    def finish(self, model: Model, dtype: torch.dtype, buffers: Mapping[str, torch.Tensor]) -> None:
+        """Convert and move the remaining parts of a model, give the transformers model of a bridge its buffers, and let
+        blocks and the parts outside of them take inputs from any device."""
         view(model).to(dtype)
         wrapped = view(model).wrapped
+        if wrapped is not None:
+            names = [name for name, _ in wrapped.named_buffers(remove_duplicate=False) if _plain(name) in buffers]
+            set_buffers(wrapped, {name: buffers[_plain(name)] for name in names})
+        if len(self.devices) == 1:
+            view(model).to(*self.devices)
+            return
         for module_name, module in wrapped.named_modules():
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(self.of(_plain(module_name)))

@@ -1,8 +1,9 @@
-"""A forward pass of a transformers model in float32, with weights converted one block at a time.
+"""Forward passes of a transformers model in one type, with weights converted one block at a time.
 
-The weights are in their files, or in memory in a narrower type. Never more than one block is held in float32.
+The weights are in their files, or in memory in another type. Never more than one block is held in the type of the pass.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -10,13 +11,16 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from interp.models.embeddings import Embeddings
 
-__all__ = ["Watch", "Workspace", "blocks_of", "streamed"]
+__all__ = ["Watch", "Workspace", "blocks_of", "sampled", "streamed", "wide_type"]
+
+_NUMBER = re.compile(r"layer_?(id|idx|index|number)$")
 
 Watch: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any], Tensor], None]
-"""Called after each block while it is in float32, with its name, its arguments and the hidden states it returns."""
+"""Called after each block while it is converted, with its name, its arguments and the hidden states it returns."""
 
 
 def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -29,22 +33,27 @@ def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return found
 
 
-class Workspace:
-    """Memory for parameters in float32, the same for one block after another."""
+def wide_type(model: Any) -> torch.dtype:
+    """The type in which a transformers model is compared: float32, or that of its weights if it is wider."""
+    return torch.promote_types(model.dtype, torch.float32)
 
-    def __init__(self) -> None:
-        self._memory = torch.empty(0)
+
+class Workspace:
+    """Memory for parameters in one type, the same for one block after another."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._memory = torch.empty(0, dtype=dtype)
 
     @contextmanager
-    def widened(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
-        """A context in which parameters are at least in float32. Afterwards they are as before."""
+    def converted(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+        """A context in which parameters are in that type. Afterwards they are as before."""
         before = [(one, one.data) for one in parameters]
-        narrow = [(one, data) for one, data in before if torch.promote_types(data.dtype, torch.float32) != data.dtype]
-        sizes = [data.numel() for _, data in narrow]
+        others = [(one, data) for one, data in before if data.dtype != self._memory.dtype]
+        sizes = [data.numel() for _, data in others]
         if len(self._memory) < sum(sizes):
-            self._memory = torch.empty(sum(sizes))
+            self._memory = self._memory.new_empty(sum(sizes))
         try:
-            for (one, data), part in zip(narrow, self._memory[: sum(sizes)].split(sizes), strict=True):
+            for (one, data), part in zip(others, self._memory[: sum(sizes)].split(sizes), strict=True):
                 one.data = part.view(data.shape).copy_(data)
             yield
         finally:
@@ -53,42 +62,77 @@ class Workspace:
 
 
 @contextmanager
-def streamed(model: Any, watch: Watch, done: Callable[[str], None]) -> Iterator[None]:
-    """A context in which the model runs in float32. Each block is converted while it runs and is watched; `done` is
+def streamed(model: Any, dtype: torch.dtype, done: Callable[[str], None], watch: Watch | None = None) -> Iterator[None]:
+    """A context in which the model runs in a type. Each block is converted while it runs and is watched; `done` is
     called with its name when it has been converted back."""
+    space = Workspace(dtype)
+
+    def run(name: str, block: Any, forward: Any, *arguments: Any, **named: Any) -> Any:
+        with space.converted(block.parameters()):
+            output = forward(*arguments, **named)
+            if watch is not None:
+                watch(name, arguments, named, _hidden(output))
+        done(name)
+        return output
+
+    with _converted(model, dtype, run):
+        yield
+
+
+@contextmanager
+def sampled(model: Any, dtype: torch.dtype, watch: Watch) -> Iterator[None]:
+    """A context in which the model runs in a type, but only its first block of each kind, which is watched. The other
+    blocks return what they are given.
+
+    Blocks are of one kind if their modules have the same classes, settings and buffers, and if they are given the same
+    mask and the same rotation.
+    """
+    space = Workspace(dtype)
+    kinds: list[tuple[list[Any], list[Tensor]]] = []
+    outputs: list[Any] = []
+
+    def run(name: str, block: Any, forward: Any, *arguments: Any, **named: Any) -> Any:
+        x = arguments[0] if arguments else named["hidden_states"]
+        leaves = tree_leaves((arguments[1:], named))
+        around = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf is not x]
+        settings, tensors = _settings(block), [*block.buffers(), *around]
+        if any(settings == other and _equal(tensors, others) for other, others in kinds):
+            return (x, *outputs[-1][1:]) if isinstance(outputs[-1], tuple) else x
+        kinds.append((settings, tensors))
+        with space.converted(block.parameters()):
+            outputs.append(forward(*arguments, **named))
+            watch(name, arguments, named, _hidden(outputs[-1]))
+        return outputs[-1]
+
+    with _converted(model, dtype, run):
+        yield
+
+
+@contextmanager
+def _converted(model: Any, dtype: torch.dtype, run: Callable[..., Any]) -> Iterator[None]:
+    """A context in which everything outside of the blocks runs in a type, and each block through a function of its
+    name, the block, its own forward function and what it is given."""
     blocks, head = blocks_of(model), model.get_output_embeddings()
     inside = {id(part) for block in blocks.values() for part in block.modules()}
     outside = [one for one in model.modules() if id(one) not in inside and one is not head]
-    of_block = Workspace()
     wide: dict[int, ExitStack] = {}
 
     def enter(module: torch.nn.Module, *_: Any) -> None:
-        is_block = id(module) in inside
-        space = of_block if is_block else Workspace()
         wide[id(module)] = ExitStack()
-        wide[id(module)].enter_context(space.widened(module.parameters(recurse=is_block)))
+        wide[id(module)].enter_context(Workspace(dtype).converted(module.parameters(recurse=False)))
 
     def leave(module: torch.nn.Module, *_: Any) -> None:
         wide.pop(id(module)).close()
 
-    def watched(name: str, block: torch.nn.Module) -> Callable[..., None]:
-        def call(_: Any, arguments: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            watch(name, arguments, named, output[0] if isinstance(output, tuple) else output)
-            leave(block)
-            done(name)
-
-        return call
-
-    with ExitStack() as hooks:
-        for module in [*blocks.values(), *outside]:
-            hooks.callback(module.register_forward_pre_hook(enter).remove)
+    instead = {block: partial(run, name, block, block.forward) for name, block in blocks.items()}
+    instead |= {} if head is None else {head: partial(_logits, head)}
+    with ExitStack() as changes:
         for module in outside:
-            hooks.callback(module.register_forward_hook(leave).remove)
-        for name, block in blocks.items():
-            hooks.callback(block.register_forward_hook(watched(name, block), with_kwargs=True).remove)
-        if head is not None:
-            head.forward = partial(_logits, head)
-            hooks.callback(delattr, head, "forward")
+            changes.callback(module.register_forward_pre_hook(enter).remove)
+            changes.callback(module.register_forward_hook(leave).remove)
+        for module, forward in instead.items():
+            module.forward = forward
+            changes.callback(delattr, module, "forward")
         try:
             yield
         finally:
@@ -96,7 +140,24 @@ def streamed(model: Any, watch: Watch, done: Callable[[str], None]) -> Iterator[
                 stack.close()
 
 
+def _hidden(output: Any) -> Tensor:
+    """The hidden states among what a block returns."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
+
+
+def _settings(block: torch.nn.Module) -> list[Any]:
+    """The classes and the settings of all modules of a block, without its number."""
+    named = [(type(part), name, value) for part in block.modules() for name, value in vars(part).items()]
+    return [one for one in named if isinstance(one[2], bool | int | float | str) and not _NUMBER.search(one[1])]
+
+
+def _equal(some: list[Tensor], others: list[Tensor]) -> bool:
+    same = len(some) == len(others) and all(a.dtype == b.dtype for a, b in zip(some, others, strict=True))
+    return same and all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
 def _logits(head: Any, hidden: Tensor) -> Tensor:
-    """The output of an unembedding whose matrix is converted to float32 one block of types at a time."""
+    """The output of an unembedding whose matrix is converted one block of types at a time."""
     logits = Embeddings(head.weight.mT).dot(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
     return logits if head.bias is None else logits + head.bias.to(logits)

@@ -64,7 +64,7 @@ def on_two(load_toy, monkeypatch):
     def load(kind: str) -> Iterator[Any]:
         model = load_toy(kind, backend="bridge")
         with several_devices():
-            Placement(halves(model.original_model)).finish(model, torch.float32)
+            Placement(halves(model.original_model)).finish(model, torch.float32, {})
             yield model
 
     return load
