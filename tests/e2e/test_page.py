@@ -25,6 +25,7 @@ from interp.figures import style
 from interp.figures.section import Section
 from interp.frequency import bias_effect
 from interp.pages.page import render
+from interp.pages.undrawn import Written
 from interp.testing import toy_decoder
 from interp.words import count
 
@@ -484,7 +485,9 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
         main="f", findings=(), notes=("s",), definitions={}, provenance={},
         figures={"f": style.figure("f", "x", "y")}, tables={"Nothing found": table[:0], "Table": table},
     )  # fmt: skip
-    text = render(tmp_path / "index.html", "t", [("run", analyses()["frequency"], section)]).read_text(encoding="utf-8")
+    written = Written(tmp_path / "index.html")
+    render(written, "t", [("run", analyses()["frequency"], section)])
+    text = written.path.read_text(encoding="utf-8")
     assert "Nothing found" not in text
     kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]
     found = pd.read_csv(io.StringIO(json.loads(kept)))

@@ -715,7 +715,7 @@ def test_study_has_every_table(
     assert tasks.loc["u", ["field", "linguistics_term", "n_pairs"]].tolist() == ["f", "y", 30]
     own = found.transfer.query("method == 'dense' and train_task == 't' and test_task == 't'")["accuracy"].item()
     assert own == plain.query("task == 't' and state == @state")["accuracy"].item()
-    fresh = probing.collect(interp.models.untrained(model), table, position="mean", progress=False)
+    fresh = probing.collect(interp.models.untrained(model), table, position="mean", bos=True, progress=False)
     alone = probing.sweep(fresh, methods=["dense"], controls=["none"], progress=False).probes
     control = found.probes.query("method == 'dense' and control == 'untrained'")
     np.testing.assert_array_equal(control["accuracy"], alone["accuracy"])
@@ -727,7 +727,7 @@ def test_study_has_every_table(
         pd.testing.assert_frame_equal(part, again.tables[name], check_dtype=False)
     monkeypatch.setattr(sys.modules["interp.probing.sweeps"], "fit_sparse", None)
     monkeypatch.setattr(sys.modules["interp.probing.states"], "_read", None)
-    resumed = probing.study(model, table, directory=tmp_path / "work", position="mean", **OPTIONS)
+    resumed = probing.study(model, table, directory=tmp_path / "work", position="mean", bos=True, **OPTIONS)
     pd.testing.assert_frame_equal(resumed.probes, found.probes)
     pd.testing.assert_frame_equal(resumed.ablation, found.ablation)
 
