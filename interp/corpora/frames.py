@@ -11,6 +11,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from interp.declare import Bos
@@ -67,10 +68,11 @@ def settled_bos(model: Model, bos: Bos) -> Bos:
 def _trained_with_bos(model: Model) -> bool:
     """Whether tools/train.py trained this model with a BOS before each text."""
     directory = origin(model).directory
-    if directory is None or not (directory / "training.json").is_file():
-        return False
-    settings = json.loads((directory / "training.json").read_text(encoding="utf-8")).get("settings", {})
-    return bool(settings.get("separator") == "end of text")
+    with suppress(OSError, ValueError, AttributeError):  # no such file, or one of another program
+        if directory is not None:
+            training = json.loads((directory / "training.json").read_text(encoding="utf-8"))
+            return bool(training.get("settings", {}).get("separator") == "end of text")
+    return False
 
 
 def left_out_bos(model: Model, bos: Bos) -> int | None:

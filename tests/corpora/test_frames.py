@@ -83,10 +83,18 @@ def test_a_model_that_interp_has_not_loaded(puts_bos, hf_directory):
         assert settled_bos(model, "auto") == expected
 
 
-@pytest.mark.parametrize(("separator", "expected"), [("end of text", "texts"), ("newline", False)])
-def test_a_model_is_read_as_it_was_trained(hf_directory, tmp_path, separator, expected):
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({"settings": {"separator": "end of text"}}, "texts"),
+        ({"settings": {"separator": "newline"}}, False),
+        ([1], False),
+        ({"settings": [1]}, False),
+    ],
+)
+def test_a_model_is_read_as_it_was_trained(hf_directory, tmp_path, training, expected):
     shutil.copytree(hf_directory("gpt2"), tmp_path / "trained")
-    (tmp_path / "trained/training.json").write_text(json.dumps({"settings": {"separator": separator}}))
+    (tmp_path / "trained/training.json").write_text(json.dumps(training))
     model = interp.load(tmp_path / "trained")
     assert settled_bos(model, "auto") == expected
     rows = rows_of(corpora.batches(model, ["w1 w2 w3"] * 4, context=5))
