@@ -35,8 +35,8 @@ def directions() -> Rows:
     """The change of KL(u‖q) without each direction, compared with random ones, and which words it favours."""
     texts: dict[str, tuple[Any, dict[str, Any]]] = {
         "gpt2-yelp": (YELP, {"limit": 3_000}),
-        "llama-stories260k": (STORIES, {"limit": 400, "bos": True}),
-        "tiny-gpt2": ("bundled", {"bos": True}),
+        "llama-stories260k": (STORIES, {"limit": 400, "bos": "texts"}),
+        "tiny-gpt2": ("bundled", {"bos": "texts"}),
         "tiny-bert": ("bundled", {}),
     }
     how = {"directions": ["mean", "slope"], "controls": 39, "bands": 5, "outliers": True, "progress": False}
@@ -71,9 +71,9 @@ def mean() -> Rows:
     written = [f"<s>{story}" for story in stories[:40]]
     texts: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "the first 40 stories, <s> in the text": ("llama-stories260k", written, {"bos": False}),
-        "the first 40 stories, BOS": ("llama-stories260k", stories[:40], {"bos": True}),
-        "917 stories in ASCII, BOS": ("llama-stories260k", [one for one in stories if one.isascii()], {"bos": True}),
-        "all 1,000 stories, BOS": ("llama-stories260k", stories, {"bos": True}),
+        "the first 40 stories, BOS": ("llama-stories260k", stories[:40], {"bos": "texts"}),
+        "917 stories in ASCII, BOS": ("llama-stories260k", [one for one in stories if one.isascii()], {"bos": "texts"}),
+        "all 1,000 stories, BOS": ("llama-stories260k", stories, {"bos": "texts"}),
         "500 reviews": ("gpt2-yelp", YELP, {"limit": 500}),
         "3,000 reviews": ("gpt2-yelp", YELP, {"limit": 3_000}),
     }
@@ -91,12 +91,12 @@ def mean() -> Rows:
 def sinks() -> Rows:
     """How many heads are attention sinks."""
     texts: list[tuple[str, Any, dict[str, Any]]] = [
-        ("tiny-gpt2", "bundled", {"limit": 300, "bos": True}),
-        ("tiny-gpt2", "bundled", {"limit": 300, "bos": True, "layout": "texts"}),
+        ("tiny-gpt2", "bundled", {"limit": 300, "bos": "texts"}),
+        ("tiny-gpt2", "bundled", {"limit": 300, "bos": "texts", "layout": "texts"}),
         ("tiny-bert", "bundled", {"limit": 300}),
         ("gpt2-yelp", YELP, {"limit": 300}),
-        ("llama-stories260k", STORIES, {"limit": 100, "bos": True}),
-        ("llama-stories260k", STORIES, {"limit": 100, "bos": True, "layout": "texts"}),
+        ("llama-stories260k", STORIES, {"limit": 100, "bos": "texts"}),
+        ("llama-stories260k", STORIES, {"limit": 100, "bos": "texts", "layout": "texts"}),
     ]
     for name, text, options in texts:
         study = attention.study(interp.load(MODELS[name]), text, sinks=True, ablation=False, progress=False, **options)
@@ -122,8 +122,8 @@ def atlas() -> Rows:
     """Cosines of directions, and overlaps of subspaces."""
     texts: dict[str, tuple[Any, dict[str, Any]]] = {
         "gpt2-yelp": (YELP, {"limit": 3_000}),
-        "llama-stories260k": (STORIES, {"limit": 200, "bos": True}),
-        "tiny-gpt2": ("bundled", {"limit": 200, "bos": True}),
+        "llama-stories260k": (STORIES, {"limit": 200, "bos": "texts"}),
+        "tiny-gpt2": ("bundled", {"limit": 200, "bos": "texts"}),
         "tiny-bert": ("bundled", {"limit": 200}),
     }
     for name, (text, options) in texts.items():

@@ -61,7 +61,7 @@ def checkpoints(run: Path) -> Iterator[tuple[int, Model]]:
 
 def options(model: Model) -> dict[str, object]:
     """Options that match training: an end-of-text token before each paragraph; BERT's masking as in the paper."""
-    return {"bos": True} if model.cfg.model_name == "gpt2" else {"mask_rate": 0.12}
+    return {"bos": "texts"} if model.cfg.model_name == "gpt2" else {"mask_rate": 0.12}
 
 
 def frequency_rows(name: str, texts: dict[str, list[str]]) -> list[dict[str, str]]:

@@ -78,7 +78,7 @@ def rows(quick: bool) -> Iterator[Row]:
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
     yield decomposition(quick)
     tiny = interp.load("tiny-gpt2")
-    text = corpora.batching.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
+    text = corpora.batching.sample_positions(corpora.batches(tiny, "bundled", bos="texts"), 0.005 if quick else 0.02)
     full = encoding.frequency_neurons(tiny, text, scan="exact", progress=False)
     screened = encoding.frequency_neurons(tiny, text, top=0, progress=False)
     for column in ("delta_loss", "delta_entropy", "delta_kl_unigram"):

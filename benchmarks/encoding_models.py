@@ -28,8 +28,8 @@ def jobs() -> dict[str, tuple[str | Path, Any, dict[str, Any]]]:
     texts = [story if isinstance(story, str) else story["text"] for story in stories]
     return {
         "gpt2-yelp": (SHARED / "models/gpt2-yelp", [yelp], {}),
-        "llama-stories260k": (SHARED / "models/llama-stories260k", texts, {"bos": True}),
-        "tiny-gpt2": ("tiny-gpt2", "bundled", {"bos": True}),
+        "llama-stories260k": (SHARED / "models/llama-stories260k", texts, {"bos": "texts"}),
+        "tiny-gpt2": ("tiny-gpt2", "bundled", {"bos": "texts"}),
         "tiny-bert": ("tiny-bert", "bundled", {"mask_rate": 0.12}),
     }
 

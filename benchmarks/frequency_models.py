@@ -55,7 +55,7 @@ def main() -> None:
     if bert is not None:
         counts = unigrams.load(bert / "unigram.safetensors")
         table += rows(f"{bert.name}", bert, "bundled", counts, mask_rate=0.12)
-    table += rows("tiny-gpt2", "tiny-gpt2", "bundled", None, bos=True)
+    table += rows("tiny-gpt2", "tiny-gpt2", "bundled", None, bos="texts")
     table += rows("gpt2-yelp", SHARED / "models/gpt2-yelp", [yelp], None)
     print(markdown(table))
 
