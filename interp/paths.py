@@ -129,6 +129,12 @@ def check_no_adapter(directory: Path, hub_name: str | None = None) -> None:
     """Raise ValueError for a directory with a PEFT adapter, alone or beside the weights of a model.
 
     transformers would add an adapter to the weights beside it, even if they contain it already.
+
+    Args:
+        hub_name: the name of the model on the hub, if the directory is in the hub's cache.
+
+    Examples:
+        >>> check_no_adapter(BUNDLED / "tiny-gpt2")  # has none
     """
     if not (directory / "adapter_config.json").is_file():
         return
