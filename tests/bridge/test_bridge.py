@@ -1,8 +1,10 @@
 """What a `TransformerBridge` shows, what is refused, and that a user's own bridge works like a loaded one."""
 
+import atexit
 import contextlib
 import gc
 import io
+import shutil
 import tempfile
 import warnings
 
@@ -44,7 +46,9 @@ def booted(kind, **how):
     randomise(hf)
     hf.config.architectures = [type(hf).__name__]
     hf.set_attn_implementation("eager")
-    with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings(action="ignore"):
+    directory = tempfile.mkdtemp()  # the tokenizer is asked there how it begins a text
+    atexit.register(shutil.rmtree, directory)
+    with warnings.catch_warnings(action="ignore"):
         hf.config.save_pretrained(directory)
         toy_tokenizer().save_pretrained(directory)
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory)

@@ -72,7 +72,7 @@ def test_every_cell_of_a_table_may_be_missing(model, analysis, kind, reported):
     for heading, table in part.tables.items():
         for rows in (slice(None), slice(0, 1)):
             empty = table.head(30).astype(object).copy()
-            empty.iloc[rows] = KINDS[kind]
+            empty.iloc[rows] = np.full(empty.iloc[rows].shape, KINDS[kind], dtype=object)
             shown = displayed(empty, part.columns)
             assert rows != slice(None) or not shown, heading
             for form in ("csv", "json"):
