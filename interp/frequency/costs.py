@@ -44,7 +44,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     scales = listed(asked.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
     numbers = {"variants": n}
-    read = predictions(size, n, grouped=True)
+    repeated = (len(biases) - 1) * (1 in scales)  # the unedited model is summed once
+    read = predictions(size, n - repeated, grouped=True)
     leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
