@@ -9,14 +9,11 @@
 - A text that already begins or ends with these tokens is not framed twice. Token ids are read as they are.
 """
 
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from interp.declare import Bos
 from interp.models.beginning import beginning
-from interp.models.identity import origin
 from interp.models.sites import Model, check_model, is_encoder
 
 __all__ = ["Frame", "frame", "framed", "left_out_bos", "settled_bos", "tokenizer_of", "unframed"]
@@ -58,21 +55,7 @@ def settled_bos(model: Model, bos: Bos) -> Bos:
         return False
     if bos != "auto":
         return bos
-    if model.tokenizer is None:
-        return False
-    if _trained_with_bos(model):
-        return "texts"
-    return "rows" if beginning(model.tokenizer).put else False
-
-
-def _trained_with_bos(model: Model) -> bool:
-    """Whether tools/train.py trained this model with a BOS before each text."""
-    directory = origin(model).directory
-    with suppress(OSError, ValueError, AttributeError):  # no such file, or one of another program
-        if directory is not None:
-            training = json.loads((directory / "training.json").read_text(encoding="utf-8"))
-            return bool(training.get("settings", {}).get("separator") == "end of text")
-    return False
+    return False if model.tokenizer is None else beginning(model.tokenizer).bos
 
 
 def left_out_bos(model: Model, bos: Bos) -> int | None:

@@ -55,9 +55,9 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
 
 
 def _of_directory(root: Path, checkpoint: Path) -> Model:
-    """A checkpoint with the tokenizer of its run."""
+    """A checkpoint with the tokenizer and the settings of its run."""
     with tempfile.TemporaryDirectory() as directory:
-        for path in (*root.glob("*token*.json"), *checkpoint.iterdir()):
+        for path in (*root.glob("*token*.json"), *root.glob("training.json"), *checkpoint.iterdir()):
             shutil.copy(path, directory)
         return models.load(directory)
 

@@ -77,7 +77,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         assembly.check_positions(_trial(stored.config, 1, _LONG))
         expected = assembly.run(batch)
     model = draft.model
-    remember_beginning(model.tokenizer, tokenizer)
+    remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype))
     found = view(model).run(batch.to(model.W_U.device), None).float().cpu()

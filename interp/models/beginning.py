@@ -1,6 +1,9 @@
-"""The beginning-of-sequence token (BOS) of a tokenizer, and whether the tokenizer puts it before a text itself."""
+"""The beginning-of-sequence token (BOS) of a tokenizer, and where its model expects it."""
 
-from typing import Any, NamedTuple
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import transformers
@@ -9,28 +12,46 @@ __all__ = ["Beginning", "beginning", "remember_beginning"]
 
 
 class Beginning(NamedTuple):
-    """The id of a tokenizer's BOS, None if it has none, and whether its own encoding of a text begins with it."""
+    """The id of a tokenizer's BOS, None if it has none, and where the model expects it: at the start of each row
+    (`"rows"`), before each text (`"texts"`), or nowhere."""
 
     token_id: int | None
-    put: bool
+    bos: Literal["rows", "texts", False]
 
     @classmethod
     def of(cls, tokenizer: Any) -> "Beginning":
+        """What the tokenizer does by itself: at the start of each row if its encoding of a text begins with the BOS."""
         token_id = getattr(tokenizer, "bos_token_id", None)
-        return cls(token_id, token_id is not None and list(tokenizer("a")["input_ids"][:1]) == [token_id])
+        puts_bos = token_id is not None and list(tokenizer("a")["input_ids"][:1]) == [token_id]
+        return cls(token_id, "rows" if puts_bos else False)
 
 
 _READ_AGAIN: WeakKeyDictionary[Any, Beginning] = WeakKeyDictionary()
 
 
-def remember_beginning(tokenizer: Any, original: Any) -> None:
-    """Record how the `original` of a model's tokenizer begins a text, before TransformerLens has changed it."""
+def remember_beginning(tokenizer: Any, original: Any, source: str) -> None:
+    """Record how a model's texts begin.
+
+    Args:
+        tokenizer: the model's tokenizer, as TransformerLens has changed it; None is left alone.
+        original: the tokenizer as it was read from `source`.
+        source: the model's directory or hub name.
+    """
     if tokenizer is not None:
-        tokenizer.interp_beginning = Beginning.of(original)
+        read = Beginning.of(original)
+        tokenizer.interp_beginning = read._replace(bos="texts") if _trained_with_bos(Path(source)) else read
+
+
+def _trained_with_bos(directory: Path) -> bool:
+    """Whether tools/train.py trained the model in this directory with a BOS before each text."""
+    with suppress(OSError, ValueError, AttributeError):  # no such file, or one of another program
+        training = json.loads((directory / "training.json").read_text(encoding="utf-8"))
+        return bool(training.get("settings", {}).get("separator") == "end of text")
+    return False
 
 
 def beginning(tokenizer: Any) -> Beginning:
-    """How a tokenizer begins a text.
+    """How the texts of a tokenizer's model begin.
 
     TransformerLens reads the tokenizer of a model again such that it puts a BOS before every text, and takes the
     end-of-sequence token for a BOS if there is none. So a tokenizer of a model that interp has not loaded and that puts

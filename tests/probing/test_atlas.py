@@ -283,7 +283,7 @@ def test_a_run_that_is_resumed_or_divided_gives_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_tasks_of_one_phenomenon_share_units():
-    found = probing.map_units(toy_decoder(), toy_pairs(n=60), position="mean", progress=False)
+    found = probing.map_units(toy_decoder(), toy_pairs(n=120), position="mean", progress=False)
     row = found.phenomena.query("of == 'neurons' and by == 'field'").iloc[0]
     part = found.shared_units.query("of == 'neurons'").set_index(["task_a", "task_b"])["overlap"]
     within, between = part[[("a", "b"), ("c", "d")]].mean(), part.drop([("a", "b"), ("c", "d")]).mean()
@@ -322,7 +322,7 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
 
 @pytest.mark.slow
 def test_findings_of_planted_units():
-    said = {one.question: one.verdict for one in found_of(2.0, seed=0, controls=True).findings}
+    said = {one.question: one.verdict for one in found_of(2.0, seed=0, tasks=8, controls=True).findings}
     for swapped in ("word", "number"):
         said.pop(f"Are units of grammar found again more often than units of a swapped {swapped}?")
     single = said.pop("Does a single residual dimension tell good sentences from bad?")

@@ -889,7 +889,8 @@ def test_dry_run_only_needs_a_config(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     arguments = ["--model", str(tmp_path), "--pairs", "bundled", "--limit", "20", "--dry-run"]
     code, printed, error = run(capsys, *arguments)
-    assert (code, error) == (0, "")
+    assert error == ""
+    assert code == (3 if "does not fit in memory" in printed else 0)
     table = pairs.generate(n_per_task=20)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     weights = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336

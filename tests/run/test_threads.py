@@ -52,7 +52,7 @@ def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
 
 @pytest.mark.slow
 def test_different_functions_at_the_same_time(gpt2, texts):
-    pairs = pd.DataFrame({"sentence_good": ["w1 w2", "w3"], "sentence_bad": ["w2 w1", "w4"], "UID": ["t", "t"]})
+    pairs = pd.DataFrame({"sentence_good": ["w1 w2", "w3 w5"], "sentence_bad": ["w2 w1", "w4 w5"], "UID": ["t", "t"]})
     tasks = {
         "collect": lambda: collect(gpt2, pairs, progress=False).load(1),
         "pairs": lambda: minimal_pair_accuracy(gpt2, pairs, progress=False)["accuracy"].to_numpy(),
