@@ -6,10 +6,13 @@ Pass a recipe wherever TransformerLens takes hooks. Recipes compose with `+`:
         logits = model(tokens)
 
 A recipe acts on every position in the same way and edits no parameter. It has no effect after the context ends.
+
+A recipe belongs to its model. It reads the model's parameters when a hook fires, so training steps, edits in place and
+merged adapters count, and gradients are those of the function that the model computes with the recipe. With another
+model, also with a copy, and after an adapter was attached to the weights it reads, it raises ValueError.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +23,12 @@ from torch import Tensor
 
 from interp.checks import check_choice, check_mode, finite_number
 from interp.declare import Mode, Several, listed
+from interp.models.edits import Edit, joint_edit, recipe_of
 from interp.models.head import Bias, prediction_head
-from interp.models.qk import check_dims, qk_circuit
+from interp.models.qk import QKCircuit, check_dims, qk_circuit
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, trunk_output, view
+from interp.models.verify import verify_queries
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 
@@ -48,20 +53,7 @@ def capture(
     def keep(activation: Tensor, hook: Any) -> None:
         into[name] = activation.detach()
 
-    return [(name, keep)]
-
-
-def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
-    """Call a function with the activations at these hook points, in this order, when the last of them fires. Its return
-    value replaces the last activation; None leaves it unchanged.
-    """
-    seen: dict[str, Tensor] = {}
-
-    def keep(activation: Tensor, hook: Any, name: str) -> Any:
-        seen[name] = activation
-        return function(*map(seen.pop, names)) if name == names[-1] else None
-
-    return [(name, partial(keep, name=name)) for name in names]
+    return [(name, Edit(model, name, keep))]
 
 
 def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
@@ -93,16 +85,23 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     if head.folded:
         head.refuse_cap("a folded bias cannot be scaled exactly")
     factor = finite_number(factor, "factor")
+    parts = [part for name in ("ln_final", "decoder_ln_final", "mlm_head") if (part := getattr(model, name, None))]
     if bias == "fc":
 
         def rescale(trunk: Tensor, normalized: Tensor) -> Tensor:
-            return head.encoder_norm(trunk, factor).to(normalized.dtype)
+            return view(model).live_head().encoder_norm(trunk, factor).to(normalized.dtype)
 
-        return jointly([trunk_output(model), hook_name(model, "head_norm")], rescale)
-    if bias == "ln" and not head.folded:
-        assert head.b_ln is not None
-        return _add(model, "head_input", (factor - 1) * head.b_ln)
-    return _add(model, "logits", (factor - 1) * head.effect(bias))
+        names = [trunk_output(model), hook_name(model, "head_norm")]
+        return recipe_of(joint_edit(model, names, rescale, parts=parts))
+    in_input = bias == "ln" and not head.folded
+    name = hook_name(model, "head_input" if in_input else "logits")
+
+    def scale(activation: Tensor, hook: Any) -> Tensor:
+        head = view(model).live_head()
+        parameter = head.b_ln if in_input else head.b_U
+        return activation if parameter is None else (activation + (factor - 1) * parameter).to(activation.dtype)
+
+    return [(name, Edit(model, name, scale, parts=parts))]
 
 
 def adjust_logits(
@@ -129,7 +128,8 @@ def adjust_logits(
         >>> torch.allclose(logits, model("w1 w2") - 0.5 * torch.tensor(log_prior).float(), atol=1e-5)
         True
     """
-    prediction_head(model).refuse_cap("they cannot be adjusted exactly")
+    head = prediction_head(model)
+    head.refuse_cap("they cannot be adjusted exactly")
     prior, d_vocab = torch.as_tensor(log_prior), model.W_U.shape[1]
     if (shape := tuple(prior.shape)) != (d_vocab,):
         raise ValueError(f"log_prior must have one value for each of {d_vocab} tokens, found shape {shape}")
@@ -137,9 +137,9 @@ def adjust_logits(
         raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
     if (prior > 0).any():
         raise ValueError("log_prior must be log-probabilities, at most 0; found larger values (are these counts?)")
-    tau = finite_number(tau, "tau")
-    wide = torch.promote_types(model.W_U.dtype, torch.float32)
-    return _add(model, "logits", -tau * prior.to(model.W_U.device, wide))
+    added = -finite_number(tau, "tau") / head.scale * prior.to(model.W_U.device, head.wide)
+    name = hook_name(model, "logits")
+    return [(name, Edit(model, name, lambda logits, hook: (logits + added).to(logits.dtype)))]
 
 
 def ablate_dims(
@@ -157,8 +157,8 @@ def ablate_dims(
     token, `Σ_j (x_j − m_j) W_K[j]` is subtracted from the key, where x is the attention input after `·γ + b`. Values
     and the residual stream do not change. `"residual"` sets the dimensions in the residual stream that enters the block
     (layer n_layers means the final one, which the prediction head reads). `m` is 0, or with `mode="mean"` the given
-    means: of x for keys and queries, of the residual stream for `"residual"`. Recipes for different dimensions of the
-    same keys compose. A recipe for the residual stream must come before one for the keys of the same block.
+    means: of x for keys and queries, of the residual stream for `"residual"`.
+    Recipes compose in any order; of two for the same dimension of the same keys, the last counts.
 
     Args:
         dims: dimensions of the residual stream, 0 … d_model − 1. An empty list removes nothing.
@@ -189,26 +189,41 @@ def ablate_dims(
         raise ValueError("means are complex; expected the mean of each dimension, a real number")
     if not torch.isfinite(fill).all():
         raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
-    fill = fill[chosen].to(model.W_U.dtype)
+    fill = fill[chosen].to(model.W_U)
     if where == "residual":
+        name = state_name(model, layer)
+        return [(name, Edit(model, name, lambda resid, hook: _filled(resid, chosen, fill)))]
+    if where == "queries":
+        verify_queries(model)
+    return _ablate_projection(model, qk_circuit(model, layer), where, chosen, fill)
 
-        def overwrite(resid: Tensor, hook: Any) -> Tensor:
-            resid = resid.clone()
-            resid[..., chosen] = fill.to(resid)
-            return resid
 
-        return [(state_name(model, layer), overwrite)]
-    circuit = qk_circuit(model, layer)
-    rows = (circuit.W_K_stored if where == "keys" else circuit.W_Q)[:, chosen]
+def _ablate_projection(
+    model: Model, circuit: QKCircuit, where: Literal["keys", "queries"], dims: list[int], fill: Float[Tensor, " dim"]
+) -> Recipe:
+    """Replace dimensions of x by `fill` in the keys or queries of a block. Of two recipes for the same dimension, the
+    last counts."""
 
     def subtract(activation: Tensor, projected: Tensor) -> Tensor:
-        excess = circuit.attn_input(activation.detach())[..., chosen] - fill.to(activation.device)
-        projection = einsum(
-            excess, rows.to(activation.device), "batch pos dim, head dim d_head -> batch pos head d_head"
-        )
+        now = circuit.read_again(model)
+        x = now.attn_input(activation)
+        for earlier in edit.earlier():
+            x = x if earlier.replaces is None else _filled(x, *earlier.replaces)
+        rows = (now.W_K_stored if where == "keys" else now.W_Q)[:, dims].to(x.device)
+        excess = x[..., dims] - fill.to(x)
+        projection = einsum(excess, rows, "batch pos dim, head dim d_head -> batch pos head d_head")
         return projected - projection.to(projected.dtype)
 
-    return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)
+    names = [circuit.input_name, hook_name(model, "k" if where == "keys" else "q", circuit.layer)]
+    *reading, edit = joint_edit(model, names, subtract, parts=[model.blocks[circuit.layer].attn])
+    edit.replaces = (dims, fill)
+    return recipe_of([*reading, edit])
+
+
+def _filled(x: Float[Tensor, "*pos d_model"], dims: list[int], fill: Float[Tensor, " dim"]) -> Tensor:
+    filled = x.clone()
+    filled[..., dims] = fill.to(x)
+    return filled
 
 
 def prune_output_dims(
@@ -216,7 +231,8 @@ def prune_output_dims(
 ) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 
-    Zeroing the rows of a tied matrix would also change the input embeddings; this recipe does not.
+    Zeroing the rows of a tied matrix would also change the input embeddings; this recipe does not. The dimensions stay
+    zero whatever other recipes add to them, before or after.
 
     Args:
         dims: the dimensions to remove, 0 … d_model − 1. With `basis` these are the numbers of its rows.
@@ -234,19 +250,13 @@ def prune_output_dims(
         >>> [h.any(dim=(0, 1)).tolist() for h in seen.values()] == [[False] * 8 + [True] * 8]
         True
     """
-    chosen = check_dims(model, dims)
+    chosen = check_dims(model, dims) if listed(dims) else []
     name, d_model = hook_name(model, "head_input"), model.cfg.d_model
     if basis is None:
-        return [(name, lambda h, hook: h.index_fill(-1, torch.tensor(chosen, device=h.device), 0))]
+        zero = torch.zeros(len(chosen))
+        return [(name, Edit(model, name, lambda h, hook: _filled(h, chosen, zero), zeroes=True))]
     rows = torch.as_tensor(basis).double()
     if rows.shape != (d_model, d_model) or not torch.allclose(rows @ rows.T, torch.eye(d_model).to(rows), atol=1e-4):
         raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(rows.shape)}")
     removed = rows[chosen].to(model.W_U)
-    return [(name, lambda h, hook: h - (h @ removed.T) @ removed)]
-
-
-def _add(model: Model, site: Literal["head_input", "logits"], vector: Float[Tensor, " d"]) -> Recipe:
-    """Add a vector to the unembedding's input, or to the model's logits (which may be scaled after their site)."""
-    if site == "logits":
-        vector = vector / view(model).head().scale
-    return [(hook_name(model, site), lambda activation, hook: (activation + vector).to(activation.dtype))]
+    return [(name, Edit(model, name, lambda h, hook: h - (h @ removed.T) @ removed, zeroes=True))]

@@ -10,7 +10,10 @@ All weights of a toy model are random, biases included, because a bias of zero w
 """
 
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import tokenizers
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
 else:
     HookedEncoder = HookedTransformer = TransformerBridge = Any
 
-__all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy_bridge"]
-__all__ += ["toy_decoder", "toy_encoder", "toy_tokenizer"]
+__all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "assert_recipe_exact", "randomise"]
+__all__ += ["toy_bridge", "toy_decoder", "toy_encoder", "toy_tokenizer"]
 
 WORDS = tuple(f"w{i}" for i in range(60))
 """The words that a toy model knows. Its texts consist of these, separated by spaces."""
@@ -46,6 +49,7 @@ _SPECIAL = {
 _SIZES: dict[str, Any] = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4}
 _LENGTHS = (12, 7, 4)
 _PARTS = 3
+_OF_FLOAT32 = 1e-2  # error of a finite difference of float32 numbers, as a share of the derivative
 
 
 def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
@@ -186,9 +190,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
         edited(changed)
     if weight_hash(model) != weights:
         raise AssertionError("the edit changed the model itself; change only the copy that is passed to `edited`")
-    generator = torch.Generator().manual_seed(0)
-    lengths = [min(length, model.cfg.n_ctx) for length in _LENGTHS]
-    rows = [torch.randint(model.cfg.d_vocab, (length,), generator=generator).tolist() for length in lengths]
+    rows = _rows(model)
     together, alone = Batch.of(rows), [Batch.of([row]) for row in rows]
 
     expected = _log_probs(changed, together)
@@ -210,11 +212,141 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     _assert_close(found, each, atol, "rows in a batch with padding differ from the same rows alone")
 
 
-@torch.no_grad()
+def assert_recipe_exact(recipe: Callable[[Any], Recipe], model: Model, *, atol: float = 1e-6) -> None:
+    """Check that a recipe is a pure function of activations and parameters, wherever TransformerLens takes hooks.
+
+    | what | must equal |
+    |---|---|
+    | two threads that run the model at once, each with its own tokens, and wait for each other at every hook | each \
+alone |
+    | the gradient with respect to all parameters, along a random direction | the central finite difference |
+    | a recipe made before the parameters were edited in place | one made afterwards |
+    | `torch.inference_mode()` | `torch.no_grad()` |
+    | a row of one token in a batch of longer rows | the row alone |
+
+    All of this happens in copies of the model in float64.
+
+    Args:
+        recipe: model → the recipe for this model.
+        atol: the largest allowed difference of log-probabilities, in nats; and of the derivative, as a share of it.
+
+    Raises AssertionError that says what differs and by how much.
+
+    Examples:
+        >>> from interp.hooks import scale_bias
+        >>> assert_recipe_exact(lambda model: scale_bias(model, "ln", 0.5), toy_decoder())
+    """
+    check_model(model)
+    for check in (_check_threads, _check_gradient, _check_edited, _check_inference_mode, _check_one_token):
+        copy = view(model).copied()
+        view(copy).to(torch.float64)
+        check(copy, recipe, atol)
+
+
+def _rows(model: Model, *, seed: int = 0) -> list[list[int]]:
+    """Rows of random tokens, of different lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [min(length, model.cfg.n_ctx) for length in _LENGTHS]
+    return [torch.randint(model.cfg.d_vocab, (length,), generator=generator).tolist() for length in lengths]
+
+
+def _check_threads(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
+    hooks, batches_of_threads = recipe(model), [Batch.of(_rows(model, seed=seed)) for seed in range(2)]
+    alone = [_log_probs(model, batch, hooks) for batch in batches_of_threads]
+    barrier = threading.Barrier(2, timeout=60)
+
+    def wait(activation: Tensor, hook: Any) -> None:
+        barrier.wait()
+
+    both = [*hooks, *((point, wait) for point, _ in hooks)]
+    with model.hooks(fwd_hooks=list(resolved(model, both))), ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda batch: _log_probs_now(model, batch), batches_of_threads))
+    for ours, expected in zip(together, alone, strict=True):
+        _assert_close(ours, expected, atol, "in two threads it differs from one")
+
+
+def _check_gradient(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
+    """Llama's norms compute in float32 whatever its type, so the limit is wider if the model itself misses it."""
+    plain, own_error = _gradient(model, [])
+    share = atol if own_error <= atol * max(1, abs(plain)) else _OF_FLOAT32
+    gradient, error = _gradient(model, recipe(model))
+    if not error <= share * max(1, abs(gradient)):
+        differs = f"its gradient along a random direction is {gradient:.9g}, and {error:.1e} from the finite difference"
+        raise AssertionError(f"{differs}; compute with tensors that have not been detached")
+
+
+def _gradient(model: Model, hooks: Recipe) -> tuple[float, float]:
+    """The derivative of a loss with respect to all parameters along a random direction, and how far it is from the
+    central difference over four points."""
+    embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    padding = {module.padding_idx for module in embeddings}  # torch computes no gradient for these rows
+    rows = [[token for token in row if token not in padding] for row in _rows(model)]
+    batch, step = Batch.of(rows).to(model.W_U.device), 2e-3
+    generator = torch.Generator().manual_seed(1)
+    parameters = [parameter.requires_grad_() for parameter in model.parameters() if parameter.numel()]
+    drawn = [torch.randn(one.shape, generator=generator, dtype=one.dtype).to(one.device) for one in parameters]
+    length = torch.stack([one.square().sum() for one in drawn]).sum().sqrt()
+    direction = [one / length for one in drawn]
+
+    def loss() -> Tensor:
+        log_p = batch.select(forward(model, batch)).log_softmax(-1)
+        return (log_p * torch.linspace(-1, 1, log_p.shape[1]).to(log_p)).sum()
+
+    def at(distance: float) -> float:
+        with torch.no_grad(), _moved(parameters, direction, distance):
+            return float(loss())
+
+    with model.hooks(fwd_hooks=list(resolved(model, hooks))):
+        with torch.enable_grad():
+            gradients = torch.autograd.grad(loss(), parameters, allow_unused=True)
+        difference = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
+    products = ((g * along).sum() for g, along in zip(gradients, direction, strict=True) if g is not None)
+    derivative = float(sum(products))
+    return derivative, abs(derivative - difference)
+
+
+@contextmanager
+def _moved(parameters: list[Tensor], direction: list[Tensor], distance: float) -> Iterator[None]:
+    """A context in which parameters are further along a direction."""
+    before = [parameter.clone() for parameter in parameters]
+    try:
+        for parameter, along in zip(parameters, direction, strict=True):
+            parameter.add_(distance * along)
+        yield
+    finally:
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.copy_(value)
+
+
+def _check_edited(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
+    before, batch = recipe(model), Batch.of(_rows(model))
+    randomise(model, seed=2)
+    ours, expected = _log_probs(model, batch, before), _log_probs(model, batch, recipe(model))
+    _assert_close(ours, expected, atol, "after parameters were edited, it differs from a recipe made afterwards")
+
+
+def _check_inference_mode(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
+    hooks, batch = recipe(model), Batch.of(_rows(model))
+    with torch.inference_mode():
+        ours = _log_probs(model, batch, hooks)
+    _assert_close(ours, _log_probs(model, batch, hooks), atol, "in torch.inference_mode() it differs")
+
+
+def _check_one_token(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
+    hooks, rows = recipe(model), [[3], *_rows(model)]
+    alone = _log_probs(model, Batch.of(rows[:1]), hooks)
+    _assert_close(_log_probs(model, Batch.of(rows), hooks)[:1], alone, atol, "a row of one token differs in a batch")
+
+
 def _log_probs(model: Model, batch: Batch, recipe: Hooks = ()) -> Float[Tensor, "token d_vocab"]:
-    """Log-probabilities at the positions that are not padding, row by row."""
+    """Log-probabilities with a recipe at the positions that are not padding, row by row."""
     with model.hooks(fwd_hooks=list(resolved(model, recipe))):
-        logits = forward(model, batch.to(model.W_U.device))
+        return _log_probs_now(model, batch)
+
+
+@torch.no_grad()
+def _log_probs_now(model: Model, batch: Batch) -> Float[Tensor, "token d_vocab"]:
+    logits = forward(model, batch.to(model.W_U.device))
     return batch.select(logits.cpu()).double().log_softmax(-1)
 
 

@@ -22,7 +22,8 @@ from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.declare import Mode, Several
 from interp.dense import Dense
-from interp.hooks import ablate_dims, jointly
+from interp.hooks import ablate_dims
+from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name

@@ -17,8 +17,8 @@ from torch import Tensor
 from interp.checks import warn
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import TokenClasses
-from interp.hooks import jointly
 from interp.intervals import Jackknife, about, from_sums
+from interp.models.edits import jointly
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
 from interp.models.running import active_hooks, running

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.corpora.batching import Batch
-from interp.hooks import jointly
+from interp.models.edits import jointly
 from interp.models.sites import Model, Recipe, state_name
 from interp.run.observers import Observer
 

@@ -17,7 +17,7 @@ from interp.checks import check_choice, check_table
 from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text
 from interp.corpora.classes import KeyClasses, TokenClasses
-from interp.hooks import jointly
+from interp.models.edits import jointly
 from interp.models.qk import qk_circuit
 from interp.models.sites import Model, Recipe, state_name
 from interp.run import moments

@@ -31,7 +31,7 @@ from interp.corpora.batching import Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.declare import Several
 from interp.dense import Dense, number_types
-from interp.hooks import jointly
+from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name
 from interp.run.groups import MOST

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from torch import Tensor
 
-from interp.checks import check_choice, check_seed, unicode_text, whole_number
+from interp.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.corpora.frames import tokenizer_of
 from interp.corpora.sentences import encode
@@ -22,8 +22,8 @@ from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
 from interp.frequency.divergences import kl
 from interp.frequency.observers import LogitsObserver
-from interp.hooks import capture
 from interp.intervals import Jackknife, about, from_sums
+from interp.models.edits import Edit, joint_edit, recipe_of
 from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types
@@ -267,15 +267,17 @@ def steer(
         observe(model, fit.batches, odds, progress=progress)
     s, t = _shift(fit, odds, token_id, ratio, shift)
     s, step = s / head.scale, torch.from_numpy(t / head.scale * steering_direction(fit, weights)).to(model.W_U)
-    seen: dict[str, Tensor] = {}
+    name = hook_name(model, "logits")
 
-    def add(logits: Tensor, hook: Any) -> Tensor:
+    def add(logits: Tensor, shift: Tensor | float) -> Tensor:
         logits = logits.clone()
-        logits[..., token_id] += seen.popitem()[1] @ step if t else s
+        logits[..., token_id] += shift
         return logits
 
-    recipe: Recipe = [(hook_name(model, "logits"), add)]
-    return capture(model, "head_input", seen) + recipe if t else recipe
+    if t:
+        names = [hook_name(model, "head_input"), name]
+        return recipe_of(joint_edit(model, names, lambda h, logits: add(logits, h @ step)))
+    return [(name, Edit(model, name, lambda logits, hook: add(logits, s)))]
 
 
 def _shift(fit: Fit, odds: LogOdds, token_id: int, ratio: float | int, shift: Shift) -> tuple[float, float]:
@@ -338,7 +340,7 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
 
 def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
     """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
-    if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
+    if not ratios or not all(finite_number(ratio, "a ratio") > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
     if not shifts or not set(shifts) <= set(SHIFTS):
         raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.corpora.batching import Batch
-from interp.hooks import jointly
+from interp.models.edits import jointly
 from interp.models.head import prediction_head
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer

@@ -90,7 +90,7 @@ class Bridge(View):
         widths = {None if one is None else one.shape[0] for one in matrices}
         return widths.pop() if len(widths) == 1 else None
 
-    def head(self) -> HeadTensors:
+    def live_head(self) -> HeadTensors:
         final = self._final_norm
         gamma, bias = (_tensor(final, name) for name in ("weight", "bias"))
         if gamma is not None and self._offset:
@@ -109,7 +109,7 @@ class Bridge(View):
             "W_fc": None if dense is None else dense.weight.T,
             "b_fc": None if dense is None else dense.bias,
         }
-        W_U = self.model.W_U.detach()
+        W_U = self.model.W_U
         return HeadTensors(
             W_U=W_U,
             norm=norm,
@@ -117,7 +117,7 @@ class Bridge(View):
             had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
             scale=float(multiplied or 1) / float(divided or 1),
             cap=getattr(self._config, "final_logit_softcapping", None),
-            **{name: None if one is None else one.detach().to(W_U.device) for name, one in tensors.items()},
+            **{name: None if one is None else one.to(W_U.device) for name, one in tensors.items()},
         )
 
     @property
@@ -129,16 +129,15 @@ class Bridge(View):
         """Whether norms multiply by 1 + weight."""
         return bool(self.model.cfg.rmsnorm_uses_offset) or self._kind == "nemotron"
 
-    def attention(self, layer: int) -> Attention:
+    def live_attention(self, layer: int) -> Attention:
         if not hasattr(self.model.blocks[layer], "attn"):
             raise ValueError(f"layer {layer} of this model has no attention")
         attn = self.model.blocks[layer].attn
         norm = self._norm_before(layer)
         gamma, bias = (_tensor(norm, name) for name in ("weight", "bias"))
-        W_K = attn.W_K.detach()
-        b_K = None if attn.b_K is None else attn.b_K.detach()
+        W_K, b_K = attn.W_K, attn.b_K
         return Attention(
-            W_Q=attn.W_Q.detach(),
+            W_Q=attn.W_Q,
             W_K=W_K,
             b_K=W_K.new_zeros(W_K.shape[0], W_K.shape[2]) if b_K is None else b_K,
             scale=self._scale(attn.original_component, W_K.shape[2]),
@@ -256,7 +255,8 @@ class Bridge(View):
         modules.append(("mlm_head.ln" if self.encoder else "ln_final", self._final_norm, ("w", "b")))
         modules.append(("unembed", model, ("W_U", "b_U")))
         for path, module, leaves in modules:
-            yield from ((f"{path}.{leaf}", value) for leaf in leaves if (value := _tensor(module, leaf)) is not None)
+            tensors = ((leaf, _tensor(module, leaf)) for leaf in leaves)
+            yield from ((f"{path}.{leaf}", tensor.detach()) for leaf, tensor in tensors if tensor is not None)
         if self.encoder:
             types = self.wrapped.base_model.embeddings.token_type_embeddings
             yield "embed.token_type_embed.W_token_type", types.weight.detach()
@@ -323,12 +323,12 @@ class EncoderDecoder(Bridge):
     def _final_norm(self) -> Any:
         return getattr(self.model, "decoder_ln_final", None)
 
-    def head(self) -> HeadTensors:
-        head = super().head()
+    def live_head(self) -> HeadTensors:
+        head = super().live_head()
         scaled = getattr(self._config, "scale_decoder_outputs", False) and head.gamma is not None
         return replace(head, gamma=head.gamma * head.W_U.shape[0] ** -0.5) if scaled else head
 
-    def attention(self, layer: int) -> Attention:
+    def live_attention(self, layer: int) -> Attention:
         empty = self.model.W_U.new_zeros(1, 1, 1)
         why = ("the decoder's queries also see the source, through separate keys",)
         return Attention(empty, empty, empty[0], 1.0, causal=True, why_not=why)
@@ -346,4 +346,4 @@ class EncoderDecoder(Bridge):
 
 def _tensor(module: Any, name: str) -> Tensor | None:
     value = getattr(module, name, None)
-    return value.detach() if isinstance(value, Tensor) else None
+    return value if isinstance(value, Tensor) else None

@@ -16,7 +16,7 @@ from interp.declare import Bias
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, view
 from interp.models.verify import verify_head
-from interp.models.views import FinalNorm, HeadTensors
+from interp.models.views import BertHead, FinalNorm, HeadTensors
 
 __all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens"]
 
@@ -31,7 +31,7 @@ LOAD_RAW = "load the model raw (interp.load, from_pretrained_no_processing, a br
 
 
 @dataclass(frozen=True, eq=False)
-class PredictionHead:
+class PredictionHead(BertHead):
     """A view of the prediction head, without copies: the tensors of the model, and which biases exist.
 
     `unscaled` is the model's `W_U`, `[d_model, d_vocab]`. `gamma` and `b_ln` are the scale and bias of the final norm
@@ -122,13 +122,6 @@ class PredictionHead:
             return vectors
         centred = vectors if self.norm == "rms" else vectors - vectors.mean(-1, keepdim=True)
         return centred * self.gamma.to(vectors)
-
-    def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
-        """BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the head's norm before `·γ + b`."""
-        assert self.W_fc is not None
-        assert self.b_fc is not None
-        hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
-        return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
 
     def encoder_logits(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_vocab"]:
         """BERT's logits from the final residual stream, with b_fc multiplied by `fc`."""

@@ -71,20 +71,20 @@ class _Hooked(View):
     def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
         return self.model.blocks[layer].mlp.W_out.detach()
 
-    def attention(self, layer: int) -> Attention:
+    def live_attention(self, layer: int) -> Attention:
         attn, norm = self.model.blocks[layer].attn, self._norm_before(layer)
         grouped = hasattr(attn, "_W_K") and not self.model.cfg.ungroup_grouped_query_attention
         gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
         return Attention(
-            W_Q=attn.W_Q.detach(),
-            W_K=(attn._W_K if grouped else attn.W_K).detach(),
-            b_K=(attn._b_K if grouped else attn.b_K).detach(),
+            W_Q=attn.W_Q,
+            W_K=attn._W_K if grouped else attn.W_K,
+            b_K=attn._b_K if grouped else attn.b_K,
             scale=float(attn.attn_scale),
             causal=not self.encoder,
             window=self.model.cfg.window_size if attn.attn_type == "local" else None,
             rotation=rotary.Hooked(attn) if self.model.cfg.positional_embedding_type == "rotary" else None,
-            gamma=None if gamma is None else gamma.detach(),
-            ln_bias=None if bias is None else bias.detach(),
+            gamma=gamma,
+            ln_bias=bias,
             normed_before=not self.encoder and self.model.cfg.normalization_type is not None,
             why_not=tuple(self._why_not()),
         )
@@ -138,18 +138,17 @@ class HookedDecoder(_Hooked):
     def _norm_before(self, layer: int) -> Any:
         return getattr(self.model.blocks[layer], "ln1", None)
 
-    def head(self) -> HeadTensors:
+    def live_head(self) -> HeadTensors:
         cfg, final = self.model.cfg, getattr(self.model, "ln_final", None)
         norms = {None: None, "LN": "layer", "RMS": "rms", "RMSPre": "folded rms", "LNPre": "folded"}
         norm: Any = "rms" if cfg.final_rms and cfg.normalization_type == "LN" else norms[cfg.normalization_type]
-        gamma, bias = getattr(final, "w", None), getattr(final, "b", None)
         return HeadTensors(
-            W_U=self.model.W_U.detach(),
-            b_U=self.model.b_U.detach() if self.model.b_U.any() else None,
+            W_U=self.model.W_U,
+            b_U=self.model.b_U if self.model.b_U.any() else None,
             norm=norm,
             eps=float(cfg.eps),
-            gamma=None if gamma is None else gamma.detach(),
-            b_ln=None if bias is None else bias.detach(),
+            gamma=getattr(final, "w", None),
+            b_ln=getattr(final, "b", None),
             had_bias=cfg.original_architecture not in _HEADS_WITHOUT_BIAS,
             cap=cfg.output_logits_soft_cap if cfg.output_logits_soft_cap > 0 else None,
         )
@@ -178,11 +177,10 @@ class HookedEncoder(_Hooked):
     def _norm_before(self, layer: int) -> Any:
         return self.model.blocks[layer - 1].ln2 if layer else self.model.embed.ln
 
-    def head(self) -> HeadTensors:
-        mlm, b_U = self.model.mlm_head, self.model.b_U.detach()
+    def live_head(self) -> HeadTensors:
+        mlm, eps = self.model.mlm_head, float(self.model.cfg.eps)
         tensors = {"gamma": mlm.ln.w, "b_ln": mlm.ln.b, "W_fc": mlm.W, "b_fc": mlm.b}
-        parts: dict[str, Any] = {name: tensor.detach() for name, tensor in tensors.items()}
-        return HeadTensors(self.model.W_U.detach(), b_U, "layer", float(self.model.cfg.eps), **parts)
+        return HeadTensors(self.model.W_U, self.model.b_U, "layer", eps, **tensors)
 
     def run(self, batch: Read, stop: int | None) -> Any:
         run = self.model if stop is None else self.model.encoder_output

@@ -5,7 +5,7 @@ identity in a model without RoPE.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from einops import einsum
@@ -84,6 +84,10 @@ class QKCircuit:
     query_name: str
     device: torch.device
     _attention: Attention
+
+    def read_again(self, model: Model) -> "QKCircuit":
+        """The circuit as the model's parameters are now, through which gradients flow."""
+        return replace(self, _attention=view(model).live_attention(self.layer))
 
     @property
     def W_Q(self) -> Float[Tensor, "n_heads d_model d_head"]:

@@ -16,8 +16,8 @@ import torch
 
 from interp.models.sites import Model, head_sites, view
 
-__all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "head_is_hooked", "hooks_of_others"]
-__all__ += ["resolved", "running"]
+__all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "head_is_hooked", "hooks_here"]
+__all__ += ["hooks_of_others", "resolved", "running"]
 
 Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """A `Recipe`: hook points by name, or by a function that says which names are meant, as in TransformerLens."""
@@ -56,6 +56,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             fired.add(name)
             return _at(home, function, activation, hook)
 
+        hooked.of_thread = (thread, function)  # type: ignore[attr-defined]
         return hooked
 
     with _lock_of(model):
@@ -89,6 +90,17 @@ def _at(home: torch.device, function: Callable[..., Any], activation: Any, hook:
         return function(activation, hook=hook)
     edited = function(activation.to(home), hook=hook)
     return edited if edited is None else edited.to(activation.device)
+
+
+def hooks_here(point: Any) -> list[Callable[..., Any]]:
+    """The hook functions at a hook point that act in this thread, in the order in which they are called."""
+    functions = []
+    for handle in point.fwd_hooks:
+        hook = getattr(handle, "user_hook", None)
+        thread, function = getattr(hook, "of_thread", (None, hook))
+        if function is not None and thread in (None, threading.get_ident()):
+            functions.append(function)
+    return functions
 
 
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:

@@ -16,7 +16,7 @@ from interp.models.running import active_hooks, firing
 from interp.models.sites import Model, hook_name, trunk_output, view
 from interp.models.views import Attention, HeadTensors, Site, Tokens, View
 
-__all__ = ["verify_head", "verify_neurons", "verify_scores", "verify_values"]
+__all__ = ["verify_head", "verify_neurons", "verify_queries", "verify_scores", "verify_values"]
 
 _LENGTH = 16
 _LONGEST = 512
@@ -44,6 +44,14 @@ def verify_scores(model: Model) -> None:
     a query sees, against the logarithm of the attention probabilities.
     """
     _once(model, verify_scores, _check_scores, "attention scores", "log-probabilities of attention")
+
+
+def verify_queries(model: Model) -> None:
+    """Raise ValueError unless W_Q makes the queries, up to a bias, from the input of attention.
+
+    Checked once for a bridge, in every layer: `q_m − q_1 = (x_m − x_1) W_Q`. An adapter on the queries is not in W_Q.
+    """
+    _once(model, verify_queries, _check_queries, "what a dimension adds to queries", "queries")
 
 
 def verify_neurons(model: Model) -> None:
@@ -167,6 +175,35 @@ def _check_scores(model: Model, seen: View) -> float:
     return _largest(errors)
 
 
+def _check_queries(model: Model, seen: View) -> float:
+    every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+    errors: list[Tensor] = []
+    recipe = []
+    for layer, attention in [(layer, attention) for layer, attention in every if not attention.why_not]:
+        inputs: list[Tensor] = []
+
+        def compare(q: Tensor, hook: object, inputs: list[Tensor], attention: Attention) -> None:
+            own, attention = q.float(), attention.to(q.device)
+            x = _attention_input(attention, inputs.pop().float())
+            between = torch.einsum("bmd,hde->bmhe", x - x[:, :1], attention.W_Q.float())
+            errors.append((own - own[:, :1] - between).abs().max() / own.abs().max().clamp(min=1))
+
+        x_name = hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer)
+        recipe.append((x_name, lambda x, hook, inputs=inputs: inputs.append(x)))
+        recipe.append((hook_name(model, "q", layer), partial(compare, inputs=inputs, attention=attention)))
+    with firing(model, recipe):
+        seen.run(_row(model, _LENGTH), model.cfg.n_layers)
+    return _largest(errors)
+
+
+def _attention_input(attention: Attention, activation: Tensor) -> Tensor:
+    """x in float32, from the activation at the site `attn_input`."""
+    if not attention.normed_before:
+        return activation
+    x = activation if attention.gamma is None else activation * attention.gamma.float()
+    return x if attention.ln_bias is None else x + attention.ln_bias.float()
+
+
 def _long_enough(seen: View) -> int:
     """A row length beyond every limit of the config that is short enough to be exceeded."""
     config = seen.wrapped.config.get_text_config()
@@ -215,9 +252,7 @@ def _check_neurons(model: Model, seen: View) -> float:
 def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
     x, q, pattern = (found[key].float() for key in ("x", "q", "pattern"))
     attention = attention.to(x.device)
-    if attention.normed_before:
-        x = x if attention.gamma is None else x * attention.gamma.float()
-        x = x if attention.ln_bias is None else x + attention.ln_bias.float()
+    x = _attention_input(attention, x)
     k = torch.einsum("bnd,hde->bnhe", x, attention.W_K.float()) + attention.b_K.float()
     if attention.rotation is not None:
         q, k = attention.rotation.forth(q), attention.rotation.forth(k)

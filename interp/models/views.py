@@ -8,13 +8,13 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
+__all__ = ["Attention", "BertHead", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
 __all__ += ["memory_order"]
 
 if TYPE_CHECKING:
@@ -48,7 +48,30 @@ def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadTensors:
+class _Tensors:
+    def detached(self) -> Self:
+        """The same tensors, without gradients."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: tensor.detach() for name, tensor in tensors.items()})
+
+
+class BertHead:
+    """The dense layer and the norm before BERT's unembedding."""
+
+    W_fc: Float[Tensor, "d_model d_model"] | None
+    b_fc: Float[Tensor, " d_model"] | None
+    eps: float
+
+    def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
+        """`(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the norm before `·γ + b`."""
+        assert self.W_fc is not None
+        assert self.b_fc is not None
+        hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
+        return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadTensors(_Tensors, BertHead):
     """The tensors of a prediction head. A tensor that the head does not have is None.
 
     The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` if there is a cap. `b_U` is None if it
@@ -79,7 +102,7 @@ class Rotation(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class Attention(_Tensors):
     """The queries and keys of a block.
 
     `W_K` and `b_K` are as stored, with one slice per head of the site `k`. `gamma` and `ln_bias` are the scale and bias
@@ -183,10 +206,18 @@ class View(ABC):
             raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")
 
     @abstractmethod
-    def head(self) -> HeadTensors: ...
+    def live_head(self) -> HeadTensors:
+        """The prediction head, with the model's own tensors, through which gradients flow."""
 
     @abstractmethod
-    def attention(self, layer: int) -> Attention: ...
+    def live_attention(self, layer: int) -> Attention:
+        """The queries and keys of a block, with the model's own tensors, through which gradients flow."""
+
+    def head(self) -> HeadTensors:
+        return self.live_head().detached()
+
+    def attention(self, layer: int) -> Attention:
+        return self.live_attention(layer).detached()
 
     @abstractmethod
     def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]: ...

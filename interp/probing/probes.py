@@ -1,6 +1,5 @@
 """A fitted probe on a model: its score at every token, and the recipe that moves the residual stream along it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
@@ -11,9 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.checks import finite_number
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
 from interp.declare import Bos
+from interp.models.edits import Edit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.models.spelling import token_names
@@ -101,14 +102,14 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
         >>> [(one.score(after[name]) - one.score(before[name])).round(decimals=3).tolist() for name in after]
         [[[2.0, 2.0]]]
     """
-    if not math.isfinite(shift):
-        raise ValueError(f"shift must be a finite number, found {shift}")
+    shift = finite_number(shift, "shift")
     check_probe(model, probe)
     v = torch.from_numpy(probe.direction)
     if not v.any():
         raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
     step = (shift * v / v.square().sum()).to(model.W_U.device)
-    return [(state_name(model, probe.state), lambda resid, hook: (resid + step.to(resid.device)).to(resid.dtype))]
+    name = state_name(model, probe.state)
+    return [(name, Edit(model, name, lambda resid, hook: (resid + step.to(resid.device)).to(resid.dtype)))]
 
 
 @torch.no_grad()

@@ -43,7 +43,8 @@ def hooked(model, recipe):
 
 @pytest.mark.parametrize(("kind", "bias", "factor"), CASES)
 def test_scale_bias_equals_the_edited_parameter(kind, bias, factor, hf_directory, load_toy):
-    ours = hooked(load_toy(kind), hooks.scale_bias(load_toy(kind), bias, factor))
+    model = load_toy(kind)
+    ours = hooked(model, hooks.scale_bias(model, bias, factor))
     theirs = edited(hf_directory(kind), kind, {bias: factor})
     assert (theirs - edited(hf_directory(kind), kind, {})).abs().max() > 0.05
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)

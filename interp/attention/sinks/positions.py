@@ -28,8 +28,8 @@ from interp.corpora.batching import Batch, Batches
 from interp.corpora.classes import TokenClasses
 from interp.declare import Several
 from interp.dense import Dense
-from interp.hooks import jointly
 from interp.intervals import from_sums
+from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.groups import MOST

@@ -12,8 +12,8 @@ from torch import Tensor
 from interp.attention.massive import LargeValues, large_values
 from interp.checks import warn
 from interp.corpora.batching import Batch
-from interp.hooks import jointly
 from interp.intervals import from_sums
+from interp.models.edits import jointly
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, view
 from interp.run.groups import MOST
 from interp.run.observers import Observer
