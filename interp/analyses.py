@@ -69,7 +69,7 @@ class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10
     )
-    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", least=0)
+    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", kind="seed", least=0)
     more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
