@@ -9,14 +9,14 @@ The keywords of the function, with their types, and the flags of its command are
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
-__all__ = ["Analysis", "Kind", "Options", "Several", "kinds", "listed", "named", "option", "takes_several"]
+__all__ = ["Analysis", "Options", "Several", "listed", "option"]
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]
@@ -116,8 +116,26 @@ def kinds(options: "type[Options]") -> dict[str, str]:
 
 
 def named(options: "type[Options]", values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by kind, under the names of the options of these kinds."""
+    """Values by kind, under the names of the options of these kinds.
+
+    Examples:
+        >>> from interp.probing.options import ProbingOptions
+        >>> named(ProbingOptions, {"seed": 3, "counts": "wikipedia"})
+        {'seeds': 3}
+    """
     return {name: values[kind] for name, kind in kinds(options).items() if kind in values}
+
+
+def taken(options: "type[Options]", given: dict[str, Any], of: Collection[str]) -> dict[str, Any]:
+    """The values of those given options that are of these kinds, by kind. They are removed from what was given.
+
+    Examples:
+        >>> from interp.probing.options import ProbingOptions
+        >>> given = {"limit": 20, "seeds": [0]}
+        >>> taken(ProbingOptions, given, ["limit", "tasks"]), given
+        ({'limit': 20}, {'seeds': [0]})
+    """
+    return {kind: given.pop(name) for name, kind in kinds(options).items() if kind in of and name in given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +155,12 @@ class Options:
 
 
 def takes_several(annotation: Any) -> bool:
-    """Whether an option of this type is a list of values."""
+    """Whether an option of this type is a list of values.
+
+    Examples:
+        >>> takes_several(Several[int] | None), takes_several(int)
+        (True, False)
+    """
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return any(get_origin(one) in (Sequence, Iterable) for one in parts)
 

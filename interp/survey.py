@@ -13,7 +13,7 @@ from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
-from interp.declare import Analysis, find, kinds, named
+from interp.declare import Analysis, find, kinds, named, taken
 from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
 from interp.models.sites import Model, is_encoder
@@ -74,17 +74,14 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     with collecting(caveats):
         unigram = word_frequencies(model, plain, options.unigram, column=options.column)
     shared = {"counts": unigram, "seed": options.seed}
-    of_reads: dict[str, dict[str, Any]] = {
-        "pairs": {"bos": bos},
-        "prompts": {"layout": options.layout, "context": options.context},
-    }
+    in_rows = {"layout": options.layout, "context": options.context}
+    of_reads: dict[str, dict[str, Any]] = {"pairs": {"bos": bos}, "prompts": in_rows}
 
     own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
     possible = dict(analyses())
     left_out = {name: why for name, one in possible.items() if (why := _why_impossible(model, one, own[name]))}
     for name in [name for name, one in possible.items() if one.reads == "prompts" and name not in left_out]:
-        how_long = {key: kind for key, kind in kinds(possible[name].options).items() if kind in _OF_PROMPTS}
-        lengths: Any = {kind: own[name].pop(key) for key, kind in how_long.items() if key in own[name]}
+        lengths = taken(possible[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:

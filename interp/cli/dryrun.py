@@ -11,7 +11,7 @@ from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
-from interp.declare import Analysis, Options, find, kinds, named
+from interp.declare import Analysis, Options, find, kinds, named, taken
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
@@ -130,7 +130,7 @@ def _measured(
     answer = survey.ask_all if analysis is None else find(analysis.answer)
     asked = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
     declared = ReportOptions if analysis is None else analysis.options
-    text: Any = {kind: asked.get(option) for option, kind in kinds(declared).items() if kind in ("limit", "column")}
+    text = taken(declared, {**asked}, ("limit", "column"))
     given: Any = data
     if analysis is not None and analysis.reads == "pairs":
         given = flags.pairs_of(data, declared, asked)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from interp.declare import Options, kinds, takes_several
+from interp.declare import Options, taken, takes_several
 from interp.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
 
 __all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named", "complete_corpus"]
@@ -103,8 +103,7 @@ def pairs_of(data: str, declared: type[Options], options: dict[str, Any]) -> Any
     """Minimal pairs, read as some of the options say. Those options are removed."""
     from interp.corpora import pairs
 
-    how = {name: kind for name, kind in kinds(declared).items() if kind in ("tasks", "limit", "good", "bad", "task")}
-    return pairs.load(data, **{kind: options.pop(name) for name, kind in how.items() if name in options})
+    return pairs.load(data, **taken(declared, options, ("tasks", "limit", "good", "bad", "task")))
 
 
 def check_named(declared: type[Options], options: Mapping[str, Any], of: str = "") -> None:
