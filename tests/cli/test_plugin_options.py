@@ -18,8 +18,9 @@ import interp
 from interp import analyses
 from interp.analyses import OWN, RESERVED, ReportOptions, load
 from interp.cli import main
-from interp.cli.analysis import command_of
+from interp.cli.analysis import _how_read, command_of
 from interp.declare import Analysis, Options, option
+from interp.frequency.options import ANALYSIS as FREQUENCY
 from interp.results import provenance
 from interp.run.budget import Cost, Pass, budget
 from interp.run.passes import asks
@@ -218,3 +219,10 @@ def test_only_options_that_a_command_has_are_proposed():
     assert "try --rows 1 --length 64" in both.verdict(needed)[0]
     assert both.verdict(needed)[1]["advice"] == {"rows": 1, "length": 64}
     assert budget("tiny-gpt2", cost, {}, {}).verdict(needed)[1]["advice"] is None
+
+
+def test_an_option_is_not_told_as_how_a_text_was_read(example):
+    example({name: f'str = option("{name}", "An option of no kind.")' for name in ("bos", "layout", "context")})
+    found = load("previous_token")
+    assert _how_read(found, {"bos": "texts", "layout": "packed", "context": 1_000}) == ""
+    assert "rows of 1,000 tokens" in _how_read(FREQUENCY, {"layout": "packed", "context": 1_000})
