@@ -2,20 +2,26 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from interp.declare import Analysis, find, option
-from interp.options import PAIRS, CountsOptions, PairOptions, Pairs, TextOptions
+from interp.declare import Analysis, Options, find, option
+from interp.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
 
-__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
+__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "load", "names", "others"]
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
 OWN = ("frequency", "generation", "attention", "encoding", "probing")
+_OF_RESULTS = "weight_hash architecture attention n_layers active_hooks versions commit caveats left_out"
+_OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
+RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")
+RESERVED |= {item.name: "commands have" for item in fields(ModelOptions)}
+RESERVED |= {item.name: "every analysis has" for item in fields(Options)}
+"""Names that an option of an analysis cannot have, and what has them already. If it reads pairs, `pairs` is another."""
 _COMMANDS = ("report", "merge", "show", "page", "figures", "compare", "unigrams", "models", "corpora")
 
 
@@ -30,7 +36,7 @@ def load(name: str) -> Analysis:
     """An analysis by its name.
 
     Raises ValueError if an analysis of another package cannot be imported, is not an `Analysis`, or has a name that is
-    already taken.
+    already taken, as one of its options may have.
     """
     entry = others().get(name)
     if entry is None:
@@ -50,7 +56,17 @@ def load(name: str) -> Analysis:
     if not isinstance(analysis, Analysis) or analysis.name != name:
         found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
         raise ValueError(f"{what} is {found}, expected an interp.declare.Analysis of that name")
+    _check_options(what, analysis)
     return analysis
+
+
+def _check_options(what: str, analysis: Analysis) -> None:
+    """Raise ValueError for an option with the name of something else."""
+    reserved = RESERVED | ({"pairs": "commands have"} if analysis.reads == "pairs" else {})
+    for item in fields(analysis.options):
+        if item.name in reserved and item not in fields(Options):
+            taken = f"{reserved[item.name]} something of their own that is called so"
+            raise ValueError(f"{what} has an option {item.name!r}, but {taken}; give the option another name")
 
 
 def names() -> tuple[str, ...]:
@@ -69,7 +85,7 @@ class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10
     )
-    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", least=0)
+    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", kind="seed", least=0)
     more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict

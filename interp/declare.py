@@ -9,7 +9,7 @@ The keywords of the function, with their types, and the flags of its command are
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Real
@@ -43,6 +43,18 @@ Spread: TypeAlias = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 """How accelerate divides a model among GPUs."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
+Kind: TypeAlias = Literal[
+    "corpus", "counts", "model", "seed",
+    "limit", "column", "separator", "bos", "layout", "context", "batch_size",
+    "tasks", "good", "bad", "task",
+    "n", "prompt_tokens", "new_tokens",
+]  # fmt: skip
+"""What an option is to commands and reports, which know none by its name.
+
+They look for a text, token counts and a model before they load anything. A report gives its own counts and seed to the
+options of these kinds. The other kinds are arguments of the functions that read text, pairs and prompts:
+`interp.corpora.batches`, `interp.corpora.pairs.load` and `interp.generation.prompts`.
+"""
 
 
 def listed(values: Any) -> list[Any]:
@@ -55,15 +67,26 @@ def listed(values: Any) -> list[Any]:
     return [values] if isinstance(values, str | Real) else list(values)
 
 
-def option(default: Any, help: str, *, least: int | None = None, has_flag: bool = True, cli: Any = None) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    kind: Kind | None = None,
+    least: int | None = None,
+    has_flag: bool = True,
+    cli: Any = None,
+) -> Any:
     """A field of `Options`.
 
     Args:
         default: the default in Python.
         help: one line of help.
+        kind: what commands and reports do with it, whatever its name is. None leaves it to the analysis alone.
         least: the smallest whole number that is allowed.
         has_flag: whether the command has a flag for it too.
         cli: how the command reads it, if not as the annotation says: a type, or a function of a string.
+
+    Raises ValueError for an unknown kind.
 
     Examples:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -72,7 +95,47 @@ def option(default: Any, help: str, *, least: int | None = None, has_flag: bool 
         >>> NeighbourOptions().k
         3
     """
-    return field(default=default, metadata={"help": help, "least": least, "has_flag": has_flag, "cli": cli})
+    if kind not in (None, *get_args(Kind)):
+        raise ValueError(f"an option cannot be of kind {kind!r}; expected one of {', '.join(get_args(Kind))}, or none")
+    about = {"help": help, "kind": kind, "least": least, "has_flag": has_flag, "cli": cli}
+    return field(default=default, metadata=about)
+
+
+def kinds(options: "type[Options]") -> dict[str, str]:
+    """The kinds of those options that have one, by name.
+
+    Examples:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class SampleOptions(Options):
+        ...     draws: Several[int] = option((0,), "Seeds for the sample.", kind="seed")
+        ...     seed: str = option("w0", "Token to begin with.")
+        >>> kinds(SampleOptions)
+        {'draws': 'seed'}
+    """
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(options) if item.metadata["kind"]}
+
+
+def named(options: "type[Options]", values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by kind, under the names of the options of these kinds.
+
+    Examples:
+        >>> from interp.probing.options import ProbingOptions
+        >>> named(ProbingOptions, {"seed": 3, "counts": "wikipedia"})
+        {'seeds': 3}
+    """
+    return {name: values[kind] for name, kind in kinds(options).items() if kind in values}
+
+
+def taken(options: "type[Options]", given: dict[str, Any], of: Collection[str]) -> dict[str, Any]:
+    """The values of those given options that are of these kinds, by kind. They are removed from what was given.
+
+    Examples:
+        >>> from interp.probing.options import ProbingOptions
+        >>> given = {"limit": 20, "seeds": [0]}
+        >>> taken(ProbingOptions, given, ["limit", "tasks"]), given
+        ({'limit': 20}, {'seeds': [0]})
+    """
+    return {kind: given.pop(name) for name, kind in kinds(options).items() if kind in of and name in given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +150,17 @@ class Options:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, Iterator) or (isinstance(value, str | Real) and _takes_several(item.type)):
+            if isinstance(value, Iterator) or (isinstance(value, str | Real) and takes_several(item.type)):
                 object.__setattr__(self, item.name, tuple(listed(value)))
 
 
-def _takes_several(annotation: Any) -> bool:
+def takes_several(annotation: Any) -> bool:
+    """Whether an option of this type is a list of values.
+
+    Examples:
+        >>> takes_several(Several[int] | None), takes_several(int)
+        (True, False)
+    """
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return any(get_origin(one) in (Sequence, Iterable) for one in parts)
 

@@ -1,11 +1,10 @@
 """The options that analyses share: how to load a model and how to read text. Imports nothing heavy."""
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.declare import Backend, Bos, Dtype, Layout, Options, Spread, option
+from interp.declare import Backend, Bos, Dtype, Layout, Options, Spread, kinds, option
 
 __all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
 __all__ += ["PairOptions", "Pairs", "Text", "TextOptions"]
@@ -40,24 +39,31 @@ def _unescaped(text: str) -> str:
 class TextOptions(Options):
     """How text is read. None means the default of `interp.corpora.batches`, or however the batches were made."""
 
-    limit: int | None = option(None, "Read only the first N texts.", least=1)
-    column: str | None = option(None, "Field or column that holds the text.")
+    limit: int | None = option(None, "Read only the first N texts.", kind="limit", least=1)
+    column: str | None = option(None, "Field or column that holds the text.", kind="column")
     separator: str | None = option(
-        None, r"Text to insert after each text, such as '\n' after the lines of a document.", cli=_unescaped
+        None,
+        r"Text to insert after each text, such as '\n' after the lines of a document.",
+        kind="separator",
+        cli=_unescaped,
     )
-    bos: Bos = option("auto", BOS)
+    bos: Bos = option("auto", BOS, kind="bos")
     layout: Layout | None = option(
-        None, "packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed."
+        None,
+        "packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed.",
+        kind="layout",
     )
-    context: int | None = option(None, "Tokens per row. Default: the model's context, at most 1,024.", least=1)
-    batch_size: int | None = option(None, "Rows per forward pass.", least=1)
+    context: int | None = option(
+        None, "Tokens per row. Default: the model's context, at most 1,024.", kind="context", least=1
+    )
+    batch_size: int | None = option(None, "Rows per forward pass.", kind="batch_size", least=1)
 
     @property
     def text(self) -> dict[str, Any]:
-        """The options that were given, by name."""
-        shared = {item.name for item in dataclasses.fields(Options)}
-        own = [item.name for item in dataclasses.fields(TextOptions) if item.name not in shared]
-        return {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+        """The options that were given, as arguments of `interp.corpora.batches`."""
+        own, reading = kinds(type(self)), kinds(TextOptions).values()
+        given = {kind: getattr(self, name) for name, kind in own.items() if kind in reading}
+        return {kind: value for kind, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +77,17 @@ class MaskedTextOptions(TextOptions):
 class PairOptions(Options):
     """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
 
-    good: str | None = option(None, "Column of the good sentences, if its name is not one of the published ones.")
-    bad: str | None = option(None, "Column of the bad sentences.")
-    task: str | None = option(None, "Column with the task that each pair belongs to.")
+    good: str | None = option(
+        None, "Column of the good sentences, if its name is not one of the published ones.", kind="good"
+    )
+    bad: str | None = option(None, "Column of the bad sentences.", kind="bad")
+    task: str | None = option(None, "Column with the task that each pair belongs to.", kind="task")
 
     @property
     def columns(self) -> dict[str, str | None]:
-        return {"good": self.good, "bad": self.bad, "task": self.task}
+        """The columns that were named, as arguments of `interp.corpora.pairs.load`."""
+        own, columns = kinds(type(self)), kinds(PairOptions).values()
+        return {kind: getattr(self, name) for name, kind in own.items() if kind in columns}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +95,10 @@ class CountsOptions(Options):
     """The word frequencies that predictions are compared with."""
 
     unigram: Counts | None = option(
-        None, "Token counts: a file, or a text to count. Default: the model's own, else the text's.", cli=str
+        None,
+        "Token counts: a file, or a text to count. Default: the model's own, else the text's.",
+        kind="counts",
+        cli=str,
     )
 
 

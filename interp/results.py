@@ -334,6 +334,8 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """What is needed to reproduce a result: model, data, settings, kind of machine and versions.
 
+    Raises ValueError for a name in `more` that already stands for something else, such as how the text was read.
+
     Examples:
         >>> from interp.testing import toy_decoder
         >>> about = provenance(toy_decoder(), {"corpus": "a text"}, k=3)
@@ -347,7 +349,7 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
     from interp.models.sites import view
 
     source, seen = origin(model), view(model)
-    return {
+    about = {
         "model": source.name,
         "revision": source.revision,
         "weight_hash": weight_hash(model),
@@ -360,10 +362,16 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         **read,
         "active_hooks": active_hooks(model),
-        **more,
+    }
+    known = {
+        **about,
         "versions": {"python": platform.python_version()} | versions(*DECIDING, "torch", "numpy"),
         "commit": _commit(),
     }
+    for name in [name for name, value in more.items() if known.get(name, value) != value]:
+        found = f"provenance already has {name}={known[name]!r}, found {name}={more[name]!r} as well"
+        raise ValueError(f"{found}; record the second one under another name")
+    return about | more | known
 
 
 def versions(*packages: str) -> dict[str, str | None]:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
-from interp.declare import Analysis, find
+from interp.declare import Analysis, find, kinds, named, taken
 from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
 from interp.models.sites import Model, is_encoder
@@ -26,7 +25,7 @@ from interp.words import beginning_words
 
 __all__ = ["ask_all"]
 
-_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # the options of `interp.generation.prompts`
+_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # arguments of `interp.generation.prompts`
 _DEFAULT = ReportOptions()
 _log = logging.getLogger("interp")
 
@@ -74,13 +73,15 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     caveats: list[str] = []
     with collecting(caveats):
         unigram = word_frequencies(model, plain, options.unigram, column=options.column)
-    shared = {"unigram": unigram, "seed": options.seed, "seeds": [options.seed], "progress": options.progress}
+    shared = {"counts": unigram, "seed": options.seed}
+    in_rows = {"layout": options.layout, "context": options.context}
+    of_reads: dict[str, dict[str, Any]] = {"pairs": {"bos": bos}, "prompts": in_rows}
 
     own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
     possible = dict(analyses())
     left_out = {name: why for name, one in possible.items() if (why := _why_impossible(model, one, own[name]))}
     for name in [name for name, one in possible.items() if one.reads == "prompts" and name not in left_out]:
-        lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
+        lengths = taken(possible[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
@@ -91,13 +92,12 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
 
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
-        given = shared | {"directory": directory} | ({"bos": bos} if analysis.reads == "pairs" else {})
-        if analysis.reads == "prompts":
-            given |= {"layout": options.layout, "context": options.context}
-        known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
+        given = named(analysis.options, shared | of_reads.get(analysis.reads, {}))
+        given |= {"progress": options.progress, "directory": directory}
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
-        result: Result = yield from find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
-        if told := [*(caveats if "unigram" in known else []), *result.provenance.get("caveats", [])]:
+        result: Result = yield from find(analysis.answer).passes(model, read, **(given | own[analysis.name]))
+        counted = "counts" in kinds(analysis.options).values()
+        if told := [*(caveats if counted else []), *result.provenance.get("caveats", [])]:
             result.provenance["caveats"] = told
         if left_out:
             result.provenance["left_out"] = left_out

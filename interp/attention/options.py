@@ -42,7 +42,7 @@ class AttentionOptions(CountsOptions, TextOptions):
         0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
     )
     sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
-    seed: int = option(0, "Seed for the sample and the random dimensions.", least=0)
+    seed: int = option(0, "Seed for the sample and the random dimensions.", kind="seed", least=0)
 
 
 ANALYSIS = Analysis(

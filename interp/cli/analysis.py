@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from interp.cli.screen import echo, visible
 from interp.declare import Analysis, find
 from interp.disk import check_own, check_page, remove, result_names
 from interp.options import CORPUS, PAIRS, ModelOptions
-from interp.paths import bundled_models, check_mauve, corpus_file, is_counts, model_directory, short_name
+from interp.paths import bundled_models, corpus_file, model_directory, short_name
 from interp.words import beginning_words
 
 __all__ = ["command_of", "report"]
@@ -54,7 +55,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         as_json: flags.JsonFlag = False,
         **given: Any,
     ) -> None:
-        options = _options(analysis, given)
+        options = _options(analysis, given, source)
         data = given.get(source) or (analysis.paper.get(source) if given.get("paper") else None)
         how = flags.read(ModelOptions, given)
         dryrun.check_measure(data, dry_run=dry_run, measure=measure)
@@ -64,7 +65,8 @@ def command_of(analysis: Analysis) -> flags.Command:
         if data is None:
             raise ValueError(f"{flags.flag(source)} is missing; expected a file, a named corpus or 'bundled'")
         model_directory(model)
-        text = _checked(analysis, data, options)
+        flags.check_named(analysis.options, options)
+        text = _read(analysis, data, options)
         analysis.check_options(options)
         if out is None:
             raise ValueError(_NO_OUT)
@@ -82,7 +84,7 @@ def command_of(analysis: Analysis) -> flags.Command:
             if not save({out: [found]}, directory, job):
                 return
             page = written_page(out)
-        if line := _how_read(found.provenance):
+        if line := _how_read(analysis, found.provenance):
             echo(line, err=True)
         show(found.shown, page.path, as_json=as_json, found=[] if page.notes else [found], notes=page.notes)
 
@@ -91,9 +93,11 @@ def command_of(analysis: Analysis) -> flags.Command:
     return command
 
 
-def _how_read(about: Mapping[str, Any]) -> str:
+def _how_read(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
     """What interp chose when it read the text or the sentences of a result, according to its provenance."""
-    rows = f"in rows of {about['context']:,} tokens ({about['layout']})" if "context" in about else ""
+    own = {item.name for item in fields(analysis.options) if item.metadata["kind"] != item.name}
+    about = {name: value for name, value in provenance.items() if name not in own}
+    rows = f"in rows of {about['context']:,} tokens ({about['layout']})" if {"context", "layout"} <= {*about} else ""
     begin = beginning_words(about["bos"]) if about.get("bos") else ""
     if perplexity := about.get("bos_perplexity"):
         without, preceded = perplexity["without"], perplexity["with"]
@@ -110,35 +114,25 @@ def _loading(model: str) -> AbstractContextManager[Any]:
     return Console(stderr=True).status(Text(f"loading {visible(model)}"))
 
 
-def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given and those that `--paper` sets, which may be functions of the model."""
+def _options(analysis: Analysis, given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The options that were given and those that `--paper` sets, which may be functions of the model. `source` is what
+    names the data."""
     options = flags.read(analysis.options, given)
     if not given.get("paper"):
         return options
-    protocol = {name: value for name, value in analysis.paper.items() if name not in ("corpus", "pairs")}
+    protocol = {name: value for name, value in analysis.paper.items() if name != source}
     if set(protocol) & set(options):
         *sets, last = map(flags.flag, protocol)
         raise ValueError(f"--paper sets {', '.join(sets)} and {last} itself; leave them out")
     return options | {name: value for name, value in protocol.items() if value is not None}
 
 
-def _checked(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
+def _read(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
     """The data to read. Raises for data that does not exist, before torch is imported."""
-    _check_named(options)
-    if options.get("features") is not None:
-        check_mauve()
-        model_directory(options["features"])
     if analysis.reads == "pairs":
-        return flags.pairs_of(data, options)
+        return flags.pairs_of(data, analysis.options, options)
     corpus_file(data)
     return data
-
-
-def _check_named(options: Mapping[str, Any]) -> None:
-    """Raise FileNotFoundError or ValueError if token counts or another text are named but do not exist."""
-    for name in ("unigram", "other"):
-        if (given := options.get(name)) is not None and not (name == "unigram" and is_counts(given)):
-            corpus_file(given)
 
 
 def _check_places(out: Path, places: Mapping[Path, Sequence[str]], job: Job, *, overwrite: bool) -> None:
@@ -186,7 +180,9 @@ def report(
     for name in names:
         model_directory(name)
     corpus_file(corpus)
-    _check_named(options)
+    flags.check_named(ReportOptions, options)
+    for name, one in analyses().items():
+        flags.check_named(one.options, options.get("settings", {}).get(name, {}), of=name)
     check_working(out, "report")
     known = list(analyses())
     check = partial(_check_places, out, dict.fromkeys(places.values(), known), job, overwrite=overwrite)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp.analyses import BUNDLED_PAIRS, analyses
+from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
-from interp.declare import Analysis, find
+from interp.declare import Analysis, Options, find, kinds, named, taken
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
@@ -75,9 +75,7 @@ def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[
     if data is not None and analysis.reads != "pairs":
         corpus_file(data)
     analysis.check_options(_known(options, analysis.options))
-    from interp.run.budget import budget
-
-    return budget(name, {analysis.name: _cost(analysis, name, data, options)}, options)
+    return _budget(name, {analysis.name: _cost(analysis, name, data, options)}, options, analysis.options)
 
 
 def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget":
@@ -85,21 +83,29 @@ def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget
     passes; the others follow one after another."""
     model_directory(name, weights=False)
     corpus_file(corpus)
-    from interp.run.budget import budget
-
     pairs = options.get("pairs", "bundled")
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
+    given = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
+    of_pairs = {"limit": limit} | {kind: given[kind] for kind in kinds(PairOptions).values() if kind in given}
     costs, later = {}, 0
     for one in analyses().values():
-        of_pairs = {"limit": limit} | _known(options, PairOptions)
-        data, shared = (pairs, of_pairs) if one.reads == "pairs" else (corpus, _known(options, one))
+        of_reads = {"pairs": (pairs, of_pairs), "prompts": (corpus, {})}
+        data, shared = of_reads.get(one.reads, (corpus, given))
         own = one.reported(more=options.get("more", False), settings=options.get("settings"))
-        found = _cost(one, name, data, _known(options, ModelOptions) | shared | own)
+        found = _cost(one, name, data, _known(options, ModelOptions) | named(one.options, shared) | own)
         if one.reads in ("pairs", "prompts"):
             later += 1
             found = replace(found, passes=tuple(replace(each, step=100 * later + each.step) for each in found.passes))
         costs[one.name] = found
-    return budget(name, costs, options)
+    return _budget(name, costs, options, ReportOptions)
+
+
+def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], declared: type[Options]) -> "Budget":
+    from interp.run.budget import budget
+
+    names = {kind: option for option, kind in kinds(declared).items() if kind in ("batch_size", "context")}
+    batch = {kind: options[option] for kind, option in names.items() if option in options}
+    return budget(name, costs, _known(options, ModelOptions) | batch, names)
 
 
 def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Cost":
@@ -107,11 +113,9 @@ def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str,
     return found
 
 
-def _known(options: Mapping[str, Any], of: Analysis | type) -> dict[str, Any]:
-    """The options of a report that an analysis of a text also takes, or that say how a model is loaded."""
-    if isinstance(of, Analysis) and of.reads == "prompts":
-        return {}
-    names = [item.name for item in fields(of.options if isinstance(of, Analysis) else of)]
+def _known(options: Mapping[str, Any], declared: type) -> dict[str, Any]:
+    """Those of the options that are declared here."""
+    names = [item.name for item in fields(declared)]
     return {key: value for key, value in options.items() if key in names}
 
 
@@ -125,10 +129,11 @@ def _measured(
     loaded = models.load(name, **how)
     answer = survey.ask_all if analysis is None else find(analysis.answer)
     asked = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
-    text: dict[str, Any] = {"limit": asked.get("limit"), "column": asked.get("column")}
+    declared = ReportOptions if analysis is None else analysis.options
+    text = taken(declared, {**asked}, ("limit", "column"))
     given: Any = data
     if analysis is not None and analysis.reads == "pairs":
-        given = flags.pairs_of(data, asked)
+        given = flags.pairs_of(data, declared, asked)
         plain = corpora.batches(loaded, [*given["sentence_good"], *given["sentence_bad"]], layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)

@@ -14,13 +14,18 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from interp.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached
+from interp.declare import Options, taken, takes_several
+from interp.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
 
-__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "complete_corpus", "complete_model"]
-__all__ += ["complete_pairs", "flag", "numbers", "pairs_of", "parameter", "parameters", "read", "signed", "with_flags"]
+__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named", "complete_corpus"]
+__all__ += ["complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter", "parameters", "read"]
+__all__ += ["signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
+_NAMED: dict[str, Callable[[str], Any]] = {
+    "corpus": corpus_file, "model": model_directory, "counts": lambda name: is_counts(name) or corpus_file(name)
+}  # fmt: skip
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -94,12 +99,28 @@ def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {item.name: _read(item, given[item.name]) for item in _shown(options) if given.get(item.name) is not None}
 
 
-def pairs_of(data: str, options: dict[str, Any]) -> Any:
+def pairs_of(data: str, declared: type[Options], options: dict[str, Any]) -> Any:
     """Minimal pairs, read as some of the options say. Those options are removed."""
     from interp.corpora import pairs
 
-    how = ("tasks", "limit", "good", "bad", "task")
-    return pairs.load(data, **{name: options.pop(name) for name in how if name in options})
+    return pairs.load(data, **taken(declared, options, ("tasks", "limit", "good", "bad", "task")))
+
+
+def check_named(declared: type[Options], options: Mapping[str, Any], of: str = "") -> None:
+    """Raise FileNotFoundError or ValueError if an option names a text, token counts or a model that does not exist.
+
+    Args:
+        of: the analysis, if its options were given with `--settings`.
+    """
+    for item in dataclasses.fields(declared):
+        value = options.get(item.name)
+        names = value if isinstance(value, list) and takes_several(item.type) else [value]
+        for name in [name for name in names if isinstance(name, str) and item.metadata["kind"] in _NAMED]:
+            try:
+                _NAMED[item.metadata["kind"]](name)
+            except (FileNotFoundError, ValueError) as error:
+                where = f"--settings, {of}: {item.name}" if of else flag(item.name)
+                raise type(error)(f"{where}: {error}") from None
 
 
 def _shown(options: type) -> list[dataclasses.Field[Any]]:
@@ -108,7 +129,7 @@ def _shown(options: type) -> list[dataclasses.Field[Any]]:
     return sorted(fields, key=lambda item: item.name not in options.__annotations__)
 
 
-def _kind(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
+def _type(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
     """What a flag reads (int, float, bool, str, dict or a function of a string), whether it is a list of these, and
     the known names if only certain names are allowed."""
     kind = _one_of(item.metadata["cli"] or item.type)
@@ -128,7 +149,7 @@ def _one_of(annotation: Any) -> Any:
 
 
 def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
-    kind, several, known = _kind(item)
+    kind, several, known = _type(item)
     text = item.metadata["help"] + f" Of {','.join(known)}." * (several and bool(known))
     if item.default is not None and item.default is not False:
         shown = item.default if isinstance(item.default, tuple) else [item.default]
@@ -162,7 +183,7 @@ def _number(text: str | float) -> float:
 
 
 def _read(item: dataclasses.Field[Any], value: Any) -> Any:
-    kind, several, known = _kind(item)
+    kind, several, known = _type(item)
     name = flag(item.name)
     if known or (several and kind is str):
         return _names(value, name, known, several=several)

@@ -142,7 +142,7 @@ def _default(model: Model, prepared: Batches) -> Unigrams:
         name, tokenizer = prepared.corpus.name, unigrams.tokenizer_hash(model.tokenizer)
         ids = (ids for ids, _ in tokens_of(prepared.corpus.whole, model.tokenizer).chunks())
     elif is_encoder(model) and prepared.settings.get("mask_rate") is not None:
-        raise ValueError("masked token ids cannot be counted; give unigram= counts")
+        raise ValueError("masked token ids cannot be counted; give counts (unigram=, --unigram)")
     else:
         ids = (batch.tokens[batch.mask.bool()].cpu().numpy() for batch in prepared)
     return Unigrams(unigrams.total(map(np.bincount, ids), model.W_U.shape[1], name), name, tokenizer)

@@ -22,7 +22,9 @@ RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 @dataclass(frozen=True, kw_only=True)
 class EncodingOptions(CountsOptions, MaskedTextOptions):
-    other: Text | None = option(None, "Text not used for the fit, to steer on; read like the corpus.", cli=str)
+    other: Text | None = option(
+        None, "Text not used for the fit, to steer on; read like the corpus.", kind="corpus", cli=str
+    )
     orders: Several[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
     bases: Several[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
     shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
@@ -35,7 +37,9 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     atlas: bool = option(
         False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
     )
-    seed: int = option(0, "Seed for masks, random orders, null distributions and the sample of tokens.", least=0)
+    seed: int = option(
+        0, "Seed for masks, random orders, null distributions and the sample of tokens.", kind="seed", least=0
+    )
 
 
 ANALYSIS = Analysis(

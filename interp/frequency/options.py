@@ -26,7 +26,7 @@ class FrequencyOptions(CountsOptions, MaskedTextOptions):
     outliers: bool = option(
         False, "Also predict from the outlier dimensions of the head's input alone, and without them."
     )
-    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", least=0)
+    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", kind="seed", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from interp.declare import Analysis, Bos, Layout, Several, option
+from interp.declare import Analysis, Bos, Layout, Several, listed, option
 from interp.options import BOS, CountsOptions
 
-__all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
+__all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions", "check_asked"]
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -28,19 +28,43 @@ class GenerationOptions(CountsOptions):
     decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
         DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
     )
-    n: int | None = option(None, "Number of prompts, one per text. Default: 100.", least=1)
-    prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", least=1)
-    new_tokens: int | None = option(None, "Tokens to generate; shorter texts are left out. Default: 50.", least=4)
-    limit: int | None = option(None, "Read only the first N texts.", least=1)
-    column: str | None = option(None, "Field or column that holds the text.")
-    bos: Bos = option("auto", BOS)
-    features: Model | str | None = option(
-        None, "Model whose features MAUVE compares (its authors use gpt2-large).", cli=str
+    n: int | None = option(None, "Number of prompts, one per text. Default: 100.", kind="n", least=1)
+    prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", kind="prompt_tokens", least=1)
+    new_tokens: int | None = option(
+        None, "Tokens to generate; shorter texts are left out. Default: 50.", kind="new_tokens", least=4
     )
-    layout: Layout | None = option(None, "Rows for measuring perplexity, as in interp frequency. Default: packed.")
-    context: int | None = option(None, "Tokens per such row. Default: the model's context, at most 1,024.", least=1)
-    batch_size: int = option(32, "Prompts per batch. Sampled text depends on it.", least=1)
-    seed: int = option(0, "Seed for choosing prompts and for sampling.", least=0)
+    limit: int | None = option(None, "Read only the first N texts.", kind="limit", least=1)
+    column: str | None = option(None, "Field or column that holds the text.", kind="column")
+    bos: Bos = option("auto", BOS, kind="bos")
+    features: Model | str | None = option(
+        None, "Model whose features MAUVE compares (its authors use gpt2-large).", kind="model", cli=str
+    )
+    layout: Layout | None = option(
+        None, "Rows for measuring perplexity, as in interp frequency. Default: packed.", kind="layout"
+    )
+    context: int | None = option(
+        None, "Tokens per such row. Default: the model's context, at most 1,024.", kind="context", least=1
+    )
+    batch_size: int = option(32, "Prompts per batch. Sampled text depends on it.", kind="batch_size", least=1)
+    seed: int = option(0, "Seed for choosing prompts and for sampling.", kind="seed", least=0)
+
+
+def check_asked(options: GenerationOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model, and for MAUVE where it is not
+    installed."""
+    from interp.checks import check_seed, whole_number
+    from interp.generation.findings import HUMAN
+    from interp.paths import check_mauve
+
+    if options.features is not None:
+        check_mauve()
+    whole_number(options.batch_size, "batch_size", least=1)
+    check_seed(options.seed)
+    names = listed(options.decoders)
+    known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
+    if not names or not set(names) <= known:
+        own = f"or configs with names other than {HUMAN!r}"
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {options.decoders!r}")
 
 
 ANALYSIS = Analysis(
@@ -54,7 +78,7 @@ ANALYSIS = Analysis(
     result="interp.generation.tables:GenerationStudy",
     section="interp.generation.page:section",
     sides="interp.generation.page:sides",
-    check="interp.generation.tables:check_asked",
+    check="interp.generation.options:check_asked",
     cost="interp.generation.costs:dry_run",
     impossible="interp.generation.decoding:why_impossible",
     paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},

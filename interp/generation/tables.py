@@ -18,7 +18,6 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from interp import models
-from interp.checks import check_seed, whole_number
 from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
@@ -39,18 +38,17 @@ from interp.generation.decoding import (
 )
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
-from interp.generation.options import DECODERS, Decoder, GenerationOptions
+from interp.generation.options import Decoder, GenerationOptions, check_asked
 from interp.generation.uncertainty import FEWEST_PROMPTS, intervals, mauve_jackknife
 from interp.hooks import scale_bias
 from interp.intervals import about as intervals_of
 from interp.models.head import prediction_head
 from interp.models.sites import Model
-from interp.paths import check_mauve
 from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
 
-__all__ = ["HUMAN", "GenerationStudy", "check_asked", "study"]
+__all__ = ["HUMAN", "GenerationStudy", "study"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +118,6 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     run = {} if directory is None else identity(model, torch=torch.__version__)
-    if features is not None:
-        check_mauve()
     given = _prompts(model, text, options)
     configs = _configs(model, options.decoders, given.human.shape[1])
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
@@ -186,17 +182,6 @@ _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perple
 _SHOWN += ["mauve_mean", "mauve_low", "mauve_high", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
-
-
-def check_asked(options: GenerationOptions) -> None:
-    """Raise ValueError or TypeError for options that are impossible for every model."""
-    whole_number(options.batch_size, "batch_size", least=1)
-    check_seed(options.seed)
-    names = listed(options.decoders)
-    known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
-    if not names or not set(names) <= known:
-        own = f"or configs with names other than {HUMAN!r}"
-        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {options.decoders!r}")
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:

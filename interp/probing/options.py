@@ -31,8 +31,8 @@ def _state(text: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbingOptions(PairOptions):
-    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.")
-    limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
+    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.", kind="tasks")
+    limit: int | None = option(None, "Read only the first N pairs of each task.", kind="limit", least=1)
     states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
         "best",
@@ -44,7 +44,7 @@ class ProbingOptions(PairOptions):
     l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
     ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
     selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
-    seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.")
+    seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.", kind="seed")
     controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
     raw: bool = option(False, "Fit on raw states instead of standardised ones.")
     unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
@@ -54,7 +54,7 @@ class ProbingOptions(PairOptions):
     whole_words: bool = option(
         False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
     )
-    bos: Bos = option("auto", BOS)
+    bos: Bos = option("auto", BOS, kind="bos")
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
     atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
     folds: int = option(2, "Number of parts of each task's pairs that the atlas compares units between.", least=2)

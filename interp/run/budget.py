@@ -26,6 +26,7 @@ __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
 
 _STEP = 64  # proposed contexts are multiples of this
 _KEPT = 256 * 2**20
+_NAMES = {"batch_size": "batch_size", "context": "context"}
 _TEXTS = ("text", "masked text", "a sample of the text", "some of the text", "a little of the text")
 _PAGE = 100 * 2**20
 """Bytes of the plotting libraries and of a page."""
@@ -159,10 +160,14 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a command needs: the `costs` of its analyses, by name, for a model that is run in this way."""
+    """What a command needs: the `costs` of its analyses, by name, for a model that is run in this way.
+
+    `names` has the names of its options of the kinds `batch_size` and `context`, which a proposal may change.
+    """
 
     run: Setup
     costs: Mapping[str, Cost]
+    names: Mapping[str, str]
 
     @property
     def passes(self) -> list[list[Pass]]:
@@ -271,8 +276,8 @@ class Budget:
         for change in self._smaller():
             least = replace(self, run=replace(self.run, **change)).needed
             if least <= available:
-                names = {"rows": "batch_size", "context": "context"}
-                advice = {names[name]: value for name, value in change.items()}
+                kinds = {"rows": "batch_size", "context": "context"}
+                advice = {self.names[kinds[name]]: value for name, value in change.items()}
                 flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
                 return f"does not fit: {compared}; try {flags}", known | {"advice": advice}
         what = f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
@@ -281,9 +286,12 @@ class Budget:
     def _smaller(self) -> Iterator[dict[str, Any]]:
         """Smaller batches, the largest first."""
         run = self.run
-        yield from ({"rows": 2**power} for power in reversed(range((run.rows - 1).bit_length())))
-        contexts = range((run.context - 1) // _STEP * _STEP, 0, -_STEP)
-        yield from ({"rows": 1, "context": context} for context in contexts)
+        least = {"rows": 1} if "batch_size" in self.names else {}
+        if least:
+            yield from ({"rows": 2**power} for power in reversed(range((run.rows - 1).bit_length())))
+        if "context" in self.names:
+            contexts = range((run.context - 1) // _STEP * _STEP, 0, -_STEP)
+            yield from (least | {"context": context} for context in contexts)
 
     def _lighter(self, available: int) -> str:
         """The setting with which the weights take less memory, if there is one."""
@@ -338,8 +346,11 @@ class Budget:
         return f"{names}, {rows:,} row{'s' * (rows > 1)} of {context:,} tokens at once"
 
 
-def budget(name: str, costs: Mapping[str, Cost], options: Mapping[str, Any]) -> Budget:
-    """What a command needs with these options, which are those of an analysis and of `interp.options.ModelOptions`.
+def budget(
+    name: str, costs: Mapping[str, Cost], options: Mapping[str, Any], names: Mapping[str, str] = _NAMES
+) -> Budget:
+    """What a command needs with these options, which are those of `interp.options.ModelOptions`, `batch_size` and
+    `context`. The command calls the last two by these `names`, which are the same by default.
 
     Raises the errors of `setup`.
 
@@ -348,4 +359,4 @@ def budget(name: str, costs: Mapping[str, Cost], options: Mapping[str, Any]) -> 
         >>> found.verdict(2**33)[1]["fits"], found.verdict(2**20)[0].partition(":")[0]
         (True, 'does not fit in memory')
     """
-    return Budget(setup(name, options), costs)
+    return Budget(setup(name, options), costs, names)

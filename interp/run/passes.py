@@ -119,6 +119,9 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
         keywords = sorted(inspect.signature(options).parameters.values(), key=lambda one: one.name in shared)
         asked = inspect.signature(answer)
         model, data, _ = asked.parameters.values()
+        if twice := [one.name for one in keywords if one.name in (model.name, data.name)]:
+            what = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
+            raise ValueError(f"{what}; give one of the two another name")
         shown = [one.replace(annotation=one.empty) for one in (model, data, *keywords)]  # types would fill a screen
         signature = inspect.Signature(shown, return_annotation=get_args(asked.return_annotation)[-1])
 

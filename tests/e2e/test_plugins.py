@@ -28,6 +28,7 @@ version = "0.1"
 [tool.setuptools]
 py-modules = ["{module}"]
 """
+EXAMPLE = (ROOT / "docs" / "example.py").read_text(encoding="utf-8")
 ARGUMENTS = ["previous_token", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "80", "--bos"]
 ARGUMENTS += ["--layout", "texts", "--batch-size", "8"]
 
@@ -47,8 +48,7 @@ def install(folder: Path, module: str, source: str, entry: str) -> Path:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = (ROOT / "docs" / "example.py").read_text(encoding="utf-8")
-    return install(tmp_path_factory.mktemp("plugin"), "example", source, 'previous_token = "example:ANALYSIS"')
+    return install(tmp_path_factory.mktemp("plugin"), "example", EXAMPLE, 'previous_token = "example:ANALYSIS"')
 
 
 def interp(installed: Path, *arguments: object, code: int = 0) -> tuple[str, str]:
@@ -124,6 +124,12 @@ BROKEN = "raise RuntimeError('no such luck')"
         ),
         ("taken_one", "ANALYSIS = 1", "frequency", "two analyses or commands are called 'frequency'"),
         ("number_one", "ANALYSIS = 1", "number", "is int, expected an interp.declare.Analysis"),
+        (
+            "example",
+            EXAMPLE.replace("    distance:", '    measure: str = option("mean", "A measure.")\n    distance:'),
+            "previous_token",
+            "has an option 'measure', but commands have something of their own that is called so",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(module, source, name, message, tmp_path):
