@@ -51,7 +51,13 @@ ABSENT: dict[str, set[str]] = {
     "llama": {"scale ln", "scale fc", "scale last"},
 }
 MODELS = [(kind, backend) for kind in ABSENT for backend in BACKENDS]
-CASES = [(*model, name) for model in MODELS for name in RECIPES if name not in ABSENT[model[0]]]
+QUICK = [("gpt2", backend) for backend in BACKENDS] + [("bert", BACKENDS[-1])]
+CASES = [
+    pytest.param(*model, name, marks=[] if model in QUICK else pytest.mark.slow)
+    for model in MODELS
+    for name in RECIPES
+    if name not in ABSENT[model[0]]
+]
 
 
 @pytest.fixture(scope="module")
