@@ -18,7 +18,7 @@ from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import check_pairs
 from interp.declare import Bos, Mode
 from interp.hooks import ablate_dims
-from interp.models.running import running
+from interp.models.running import resolved, running
 from interp.models.sites import Model
 from interp.probing.group import split_pairs
 from interp.probing.judgements import by_task, check_scores, judged
@@ -207,8 +207,8 @@ class _Task(NamedTuple):
         fill = torch.from_numpy(self.means) if mode == "mean" else None
         recipe = ablate_dims(self.model, self.probe.state, dims, where="residual", mode=mode, means=fill)
         if self.kept is not None:
-            ((_, edit),) = recipe
-            edited = partial(edit, hook=None)
+            ((name, edit),) = resolved(self.model, recipe)
+            edited = partial(edit, hook=self.model.hook_dict[name])
             return Judged.of(execute_from(self.model, self.scoring(), self.kept, edited), self.score)
         with running(self.model, recipe):
             return Judged.of(execute(self.model, self.scoring(), progress=False), self.score)

@@ -144,7 +144,7 @@ CASES: dict[str, Case] = {
         "weights must be",
         lambda w: encoding.steer(w.model("gpt2"), "w3", 2, w.fit(), shift="regression", weights="equal", **quiet),
     ),
-    "a ratio of NaN": (BAD, "ratio must be a positive number, found [nan]", lambda w: encoded(w, ratios=[np.nan])),
+    "a ratio of NaN": (BAD, "each ratio must be a finite number, found nan", lambda w: encoded(w, ratios=[np.nan])),
     "another vocabulary": (BAD, "over 5 types", lambda w: encoded(w, unigram=np.arange(5))),
     "another tokenizer": (BAD, "with another tokenizer", lambda w: encoded(w, unigram=other_tokenizer(w))),
     "a seed below 0": (

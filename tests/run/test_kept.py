@@ -34,10 +34,11 @@ def summed(model, batches):
 def both(model, batches, state):
     """Logits without some dimensions of a state, computed from the tokens and from the state."""
     recipe = ablate_dims(model, state, DIMS, where="residual")
+    ((name, ablate),) = recipe
     with running(model, recipe):
         whole = execute(model, summed(model, batches), progress=False)
     found = keep(model, summed(model, batches), state)
-    return whole, execute_from(model, summed(model, batches), found, lambda x: recipe[0][1](x, hook=None))
+    return whole, execute_from(model, summed(model, batches), found, lambda x: ablate(x, model.hook_dict[name]))
 
 
 @pytest.fixture(params=["gpt2", "gpt2, padded on the left", "llama", "bert"])
