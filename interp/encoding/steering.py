@@ -340,7 +340,7 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
 
 def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
     """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
-    if not ratios or not all(0 < finite_number(ratio, "each ratio") for ratio in ratios):
+    if not ratios or not all(finite_number(ratio, "each ratio") > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
     if not shifts or not set(shifts) <= set(SHIFTS):
         raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
