@@ -99,7 +99,7 @@ def pairs_of(data: str, options: dict[str, Any]) -> Any:
     from interp.corpora import pairs
 
     how = ("tasks", "limit", "good", "bad", "task")
-    return pairs.load(data, **{name: options.pop(name) for name in how if name in options})
+    return pairs.read(data, **{name: options.pop(name) for name in how if name in options})
 
 
 def _shown(options: type) -> list[dataclasses.Field[Any]]:
