@@ -151,8 +151,8 @@ def load(
 
     For other tables, name the columns: `good` and `bad` hold the sentences, and `task` becomes the UID. A missing UID
     is replaced by the name of the file ("pairs" for a DataFrame), a missing pairID by a running number within the task,
-    and a missing field or term by "". All other columns are dropped, with a warning unless all columns of published pairs
-    are there.
+    and a missing field or term by "". All other columns are dropped, with a warning unless all columns of published
+    pairs are there.
 
     `tasks` are the UIDs to keep, in the order of the source. `limit` keeps the first pairs of each task; for "bundled"
     it is the number to generate.

@@ -12,6 +12,7 @@ from interp.checks import check_choice, warn, whole_number
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.controls import controls_of
 from interp.corpora.pairs import PairTable
+from interp.corpora.sentences import sentence_rows
 from interp.declare import listed
 from interp.findings import Finding
 from interp.models import untrained
@@ -220,6 +221,8 @@ def study(
     table = source.table
     for caveat in source.caveats:
         warn(caveat)
+    sentences = table[list(minimal_pairs.COLUMNS[:2])].to_numpy().ravel().tolist()
+    splits = split_tasks(table, rows=sentence_rows(model, sentences, bos=options.bos))
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
@@ -248,7 +251,7 @@ def study(
     beside = _beside(found, by_chance)
     best = _best(found.probes) if options.state == "best" else options.state
     right = yield from judged(model, table, scores=scores, **scoring)
-    tested = np.concatenate([split.test for split in split_tasks(table, rows=states.rows).values()])
+    tested = np.concatenate([split.test for split in splits.values()])
     tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
     able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []
     removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]

@@ -711,7 +711,8 @@ def test_study_has_every_table(
     assert state == max(by_state, key=lambda one: by_state[one])
     tasks: Any = found.tasks.set_index("task")
     assert (tasks["model_accuracy"] == 1).all()
-    assert (tasks["n_judged"] == 6).all()
+    assert (tasks["n_judged"] == 30).all()
+    assert (tasks["n_judged_test"] == 6).all()
     assert tasks.loc["u", ["field", "linguistics_term", "n_pairs"]].tolist() == ["f", "y", 30]
     own = found.transfer.query("method == 'dense' and train_task == 't' and test_task == 't'")["accuracy"].item()
     assert own == plain.query("task == 't' and state == @state")["accuracy"].item()
@@ -771,7 +772,9 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     assert found.provenance["score"] == "per_token"
     assert found.judgements["score"].unique().tolist() == ["per_token", "sum", "per_character", "per_byte"]
     tested = pd.concat([study_pairs.iloc[split_tasks(study_pairs)[name].test] for name in study_pairs["UID"].unique()])
-    alone = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
+    of_test = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
+    assert found.tasks["model_accuracy_test"].tolist() == of_test["accuracy"].tolist()
+    alone = probing.minimal_pair_accuracy(model, study_pairs, scores=["per_token"], bos=False, progress=False)
     assert found.tasks["model_accuracy"].tolist() == alone["accuracy"].tolist()
     judged = found.judgements[found.judgements["score"] == "per_token"].reset_index(drop=True)
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
