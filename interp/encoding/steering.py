@@ -33,7 +33,7 @@ from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "Steering", "check_steering", "log_odds", "sample_tokens", "steer"]
-__all__ += ["steered", "steering_direction", "steering_report", "token_id_of"]
+__all__ += ["steering_direction", "steering_passes", "steering_report", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
@@ -379,7 +379,7 @@ def steering_report(
         [2.0]
     """
     how: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
-    steering = yield from steered(model, fit, other=other, seed=seed, **how)
+    steering = yield from steering_passes(model, fit, other=other, seed=seed, **how)
     return steering.table
 
 
@@ -392,7 +392,7 @@ class Steering(NamedTuple):
     intervals: dict[str, dict[str, Any]]
 
 
-def steered(
+def steering_passes(
     model: Model,
     fit: Fit,
     *,

@@ -23,7 +23,7 @@ from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
-from interp.encoding.steering import check_steering, steered
+from interp.encoding.steering import check_steering, steering_passes
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.findings import Finding, over_texts
@@ -175,7 +175,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
-        steered(model, fitted, other=other, **steering, seed=seed),
+        steering_passes(model, fitted, other=other, **steering, seed=seed),
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )

@@ -88,7 +88,8 @@ class Group:
     def part(self, which: Sequence[int]) -> "Group":
         """Some of the tasks, given by number, to fit and test other probes on."""
         part = copy(self)
-        part.tasks, part.splits = ([values[task] for task in which] for values in (self.tasks, self.splits))
+        part.tasks = [self.tasks[task] for task in which]
+        part.splits = [self.splits[task] for task in which]
         part.X, part.X_test = (x[list(which)] for x in (self.X, self.X_test))
         return part
 

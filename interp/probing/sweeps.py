@@ -175,7 +175,7 @@ def sweep(
     if raw:
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
     about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
-    about["n_pairs"] = used_pairs(collected.pairs, collected.rows).counts
+    about["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
     return Sweep(provenance=asked | about, **merged)
 
 

@@ -24,7 +24,7 @@ from interp.probing.atlas.sums import places
 from interp.probing.atlas.tables import Atlas, atlas_tables
 from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.probing.equivalence import n_top
-from interp.probing.findings import beyond, concentrated, held, needed
+from interp.probing.findings import beyond, concentrated, held, more_pairs, needed
 from interp.probing.judgements import by_task, check_judged, judged, over_tasks
 from interp.probing.options import KS, ProbingOptions, Score, Unit
 from interp.probing.probes import pair_scores, probe
@@ -103,9 +103,10 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def findings(self) -> tuple[Finding, ...]:
         state = self.provenance["state"]
+        n_test = int(self.hits.groupby(["state", "task"]).size().min())
         found: list[Finding] = []
         for table, of in ((self.differences, beyond), (self.equivalence, concentrated)):
-            found += of(table[table["state"] == state])
+            found += (more_pairs(one, n_test, len(self.tasks)) for one in of(table[table["state"] == state]))
         if not self.transfer.empty:
             found += held(self.transfer, self.provenance["l0_strength"])
         return (*found, *needed(changes(self.ablation)), *atlas_findings(self))

@@ -84,7 +84,7 @@ def unit_passes(
         for key, observer in zip(some, observers, strict=True):
             found[key] = task_units(observer)
             _check_differs(key, found[key], position)
-    return found, settings | {"position": position, "n_pairs": used.counts}
+    return found, settings | {"position": position, "pair_counts": used.counts}
 
 
 class _Divided(NamedTuple):
