@@ -1,5 +1,6 @@
 """Minimal pairs: what the generator guarantees, what the sources accept, and every refusal."""
 
+import dataclasses
 import hashlib
 import json
 import random
@@ -16,7 +17,7 @@ import pytest
 from toys import ROOT
 
 from interp import paths
-from interp.corpora import pairs, templates
+from interp.corpora import controls, pairs, templates
 from interp.paths import HUB_PAIRS
 
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
@@ -326,6 +327,35 @@ def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for source in ("bundled", "blimp", "jblimp", "multiblimp/deu"):
         with pytest.raises(ValueError, match=f"'{source}' are known; leave out good=, bad= and task="):
             pairs.load(source, good="right")
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+    own = pd.DataFrame([GOOD, OTHER]).assign(phenomenon=["a", "b"], sentence_bad_2="They is here.", note=1)
+    own.to_csv(tmp_path / "own.csv", index=False)
+    found = pairs.read(tmp_path / "own.csv")
+    assert (found.name, found.unused) == ("own.csv", ("phenomenon", "sentence_bad_2", "note"))
+    assert set(found.table["UID"]) == {"own"}
+    like_a_task, others = found.caveats
+    assert "the column 'phenomenon' of" in like_a_task
+    assert like_a_task.endswith("to tell these tasks apart, name it with task='phenomenon' (--task)")
+    assert others.endswith("own.csv' has columns that were not read: sentence_bad_2, note")
+    with pytest.warns(UserWarning) as warned:
+        pairs.load(tmp_path / "own.csv")
+    assert [str(one.message) for one in warned] == list(found.caveats)
+    again = pairs.read(found, limit=1)
+    assert (again.name, again.unused, again.caveats, len(again.table)) == (*dataclasses.astuple(found)[1:], 1)
+    named = pairs.read(tmp_path / "own.csv", task="phenomenon")
+    assert named.table["UID"].tolist() == ["a", "b"]
+    assert [caveat.rpartition(": ")[2] for caveat in named.caveats] == ["sentence_bad_2, note"]
+    published = pairs.generate(n_per_task=2, tasks=["causative"]).assign(simple_LM_method=True)
+    assert (pairs.read(published).unused, pairs.read(published).caveats) == (("simple_LM_method",), ())
+
+
+def test_errors_of_unknown_tasks_are_of_a_public_class() -> None:
+    for wrong in (lambda: pairs.load("bundled", tasks=["causal"]), lambda: controls.swapped(["mine"])):
+        with pytest.raises(ValueError, match="no task 'causal' in|no task 'mine' in") as error:
+            wrong()
+        assert error.type is ValueError
 
 
 def test_the_japanese_pairs_differ_in_one_place() -> None:
