@@ -68,7 +68,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
     plain = corpora.batches(model, source, bos=False if encoder else options.bos, **how)
     masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
-    sentences = pairs.table[list(minimal_pairs.COLUMNS[:2])].to_numpy().ravel().tolist()
+    sentences = minimal_pairs.sentences_of(pairs.table)
     split_tasks(pairs.table, rows=state_rows(model, sentences, "cls" if encoder else "eos", bos=bos))
     data = {"text": plain, "masked text": masked, "pairs": pairs}
     caveats: list[str] = []

@@ -129,9 +129,7 @@ def _measured(
     given: Any = data
     if analysis is not None and analysis.reads == "pairs":
         given = flags.pairs_of(data, asked)
-        plain = corpora.batches(
-            loaded, given.table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist(), layout="texts"
-        )
+        plain = corpora.batches(loaded, corpora.pairs.sentences_of(given.table), layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)
     found = first_batch(loaded, answer.passes(loaded, given, **asked), plain)

@@ -30,7 +30,7 @@ from interp.declare import Several, listed
 from interp.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
-__all__ += ["load", "name_of", "read"]
+__all__ += ["load", "name_of", "read", "sentences_of"]
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
@@ -254,6 +254,16 @@ def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
     if others := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
         shown = ", ".join(" ".join(column.split())[:60] for column in others[:20]) + ", …" * (len(others) > 20)
         yield f"{name} has columns that were not read: {shown}"
+
+
+def sentences_of(pairs: DataFrame) -> list[str]:
+    """The sentences of a table of pairs, good and bad in turn.
+
+    Examples:
+        >>> sentences_of(DataFrame({"sentence_good": ["She is."], "sentence_bad": ["She are."]}))
+        ['She is.', 'She are.']
+    """
+    return list(pairs[list(_SENTENCES)].to_numpy().ravel())
 
 
 def check_pairs(pairs: DataFrame) -> None:

@@ -15,7 +15,7 @@ from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
 from interp.corpora.frames import settled_bos
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.declare import Bos, Mode
 from interp.hooks import ablate_dims
@@ -161,7 +161,7 @@ def ablation_effect(
         if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
             reads = f"reads {len(probe.dims)} of {model.cfg.d_model} neurons, expected one to half of them"
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
-    read = sentence_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), bos=bos)
+    read = sentence_rows(model, sentences_of(pairs), bos=bos)
     splits = split_tasks(pairs, [probe.task for probe in probes], read) if probes else {}
     tested = [pairs.iloc[splits[probe.task].test[:limit]] for probe in probes]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.checks import check_choice, list_of_strings
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.declare import Bos
 from interp.models.sites import Model
@@ -34,7 +34,7 @@ def judged(
     """
     check_pairs(pairs)
     names = check_scores(scores)
-    rows = sentence_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), bos=bos)
+    rows = sentence_rows(model, sentences_of(pairs), bos=bos)
     used, group, _ = used_pairs(pairs, rows)
     if not used.any():
         raise ValueError("the model reads the same tokens in both sentences of every pair; give other pairs")

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from interp.checks import list_of_strings, warn
-from interp.corpora.pairs import COLUMNS
+from interp.corpora.pairs import sentences_of
 from interp.declare import Several, listed
 from interp.words import count
 
@@ -44,7 +44,7 @@ def used_pairs(pairs: pd.DataFrame, rows: Sequence[list[int]] = (), *, by: Seque
         >>> used_pairs(table).group.tolist()  # the first pair shares b with the second, and a with the third
         [0, 0, 0]
     """
-    sentences = pairs[list(COLUMNS[:2])].to_numpy().ravel()
+    sentences = sentences_of(pairs)
     numbers: dict[Hashable, int] = {}
     keys = map(tuple, rows) if len(rows) else sentences
     good, bad = np.array([numbers.setdefault(key, len(numbers)) for key in keys]).reshape(-1, 2).T
@@ -56,7 +56,7 @@ def used_pairs(pairs: pd.DataFrame, rows: Sequence[list[int]] = (), *, by: Seque
     counts = {"pairs": len(pairs), "repeated": int(repeated.sum()), "same_tokens": int(same.sum())}
     counts["groups"] = len(np.unique(group[used]))
     if not used.all():
-        _warn_of_unused(counts, sentences.reshape(-1, 2)[same])
+        _warn_of_unused(counts, np.reshape(sentences, (-1, 2))[same])
     return UsedPairs(used, group, counts)
 
 

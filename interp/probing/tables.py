@@ -11,7 +11,7 @@ import pandas as pd
 from interp.checks import check_choice, warn, whole_number
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.controls import controls_of
-from interp.corpora.pairs import PairTable
+from interp.corpora.pairs import PairTable, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.declare import listed
 from interp.findings import Finding
@@ -222,8 +222,7 @@ def study(
     table = source.table
     for caveat in source.caveats:
         warn(caveat)
-    sentences = table[list(minimal_pairs.COLUMNS[:2])].to_numpy().ravel().tolist()
-    splits = split_tasks(table, rows=sentence_rows(model, sentences, bos=options.bos))
+    splits = split_tasks(table, rows=sentence_rows(model, sentences_of(table), bos=options.bos))
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])

@@ -339,7 +339,7 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     assert "the column 'phenomenon' of" in like_a_task
     assert like_a_task.endswith("to tell these tasks apart, name it with task='phenomenon' (--task)")
     assert others.endswith("own.csv' has columns that were not read: sentence_bad_2, note")
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="read") as warned:
         pairs.load(tmp_path / "own.csv")
     assert [str(one.message) for one in warned] == list(found.caveats)
     again = pairs.read(found, limit=1)

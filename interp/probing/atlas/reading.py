@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from interp.checks import check_choice, whole_number
 from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
 from interp.declare import Bos
 from interp.models.identity import weight_hash
 from interp.models.sites import Model, is_encoder
@@ -67,7 +67,7 @@ def unit_passes(
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
     table = _with_controls(pairs, controls)
-    rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    rows = state_rows(model, sentences_of(table), position, bos=bos)
     used = used_pairs(table, rows, by=("UID", "control"))
     tasks = _divided(table, used, folds)
     where, settled = places(model), settled_bos(model, bos)
