@@ -93,13 +93,13 @@ def bundled_tasks(pairs: DataFrame) -> dict[str, str]:
         >>> bundled_tasks(renamed), bundled_tasks(renamed.replace("mine", "ours").iloc[1:])
         ({'mine': 'causative'}, {})
     """
-    named = {next(drawn(task, 0)): task for task in TASKS}
-    found = {}
+    by_first_pair = {next(drawn(task, 0)): task for task in TASKS}
+    tasks = {}
     for uid, part in pairs.groupby("UID", sort=False):
         both = list(zip(part["sentence_good"], part["sentence_bad"], strict=True))
-        if (task := named.get(both[0])) and both == list(islice(drawn(task, 0), len(both))):
-            found[str(uid)] = task
-    return found
+        if (task := by_first_pair.get(both[0])) and both == list(islice(drawn(task, 0), len(both))):
+            tasks[str(uid)] = task
+    return tasks
 
 
 def name_of(pairs: DataFrame) -> str:
@@ -158,7 +158,8 @@ def load(
     it is the number to generate.
 
     Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) were published with two identical sentences. They
-    are kept, so that each task has its 1000 pairs. In all other data identical sentences are an error.
+    are kept, so that each task has its 1000 pairs; `interp.probing` leaves them out. In all other data identical
+    sentences are an error.
 
     Raises FileNotFoundError if there is no such path, and ConnectionError if the hub cannot be reached. Raises
     ValueError if the path is not a regular file or not a table of minimal pairs, if a task in `tasks` does not exist,
@@ -203,7 +204,7 @@ def read(
     if named and (published or (isinstance(source, str) and source == "bundled")):
         raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
     limit = None if limit is None else whole_number(limit, "limit", least=1)
-    known = source if isinstance(source, PairTable) else None
+    origin = source if isinstance(source, PairTable) else None
     source = source.table if isinstance(source, PairTable) else source
     if isinstance(source, DataFrame):
         name, tables = "the DataFrame", iter([(frame_table(source, "the DataFrame"), "pairs")])
@@ -233,11 +234,11 @@ def read(
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs[list(COLUMNS)].reset_index(drop=True)
-    if known:
-        return replace(known, table=pairs)
-    called = name_of(pairs) if isinstance(source, DataFrame) else str(source) if published else Path(source).name
-    is_known = published or set(names.values()) in [set(layout.values()) for layout in _LAYOUTS]
-    return PairTable(pairs, called, tuple(unused), () if is_known else tuple(_caveats(name, unused)))
+    if origin:
+        return replace(origin, table=pairs)
+    title = name_of(pairs) if isinstance(source, DataFrame) else str(source) if published else Path(source).name
+    is_published = published or set(names.values()) in [set(layout.values()) for layout in _LAYOUTS]
+    return PairTable(pairs, title, tuple(unused), () if is_published else tuple(_caveats(name, unused)))
 
 
 def _unused(table: Table, names: Mapping[str, str]) -> dict[str, bool]:

@@ -38,11 +38,11 @@ def judged(
     used, group, _ = used_pairs(pairs, rows)
     if not used.any():
         raise ValueError("the model reads the same tokens in both sentences of every pair; give other pairs")
-    kept = pairs[used]
-    both = [*kept["sentence_good"], *kept["sentence_bad"]]
+    usable = pairs[used]
+    both = [*usable["sentence_good"], *usable["sentence_bad"]]
     table = yield from sentence_scores.passes(model, both, whole_words=whole_words, bos=bos)
     good, bad = np.split(table[names].to_numpy(), 2)
-    about = {"task": kept["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
+    about = {"task": usable["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
     return pd.DataFrame(about | dict(zip(names, (good > bad).astype(float).T, strict=True)))
 
 
