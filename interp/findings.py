@@ -27,6 +27,7 @@ class Finding:
         control: the same measure for what it is compared with, NaN where there is none.
         compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
+        would_decide: how much more would decide, in a clause, if that is known and the verdict is "cannot tell".
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed; with more decimals if one of them would be printed as zero.
         control_form: how the control is printed, if not as the value is.
@@ -52,6 +53,7 @@ class Finding:
     control: float = math.nan
     compared_with: str = ""
     unit: str = ""
+    would_decide: str = ""
     no_interval: str = ""
     form: str = "{:.3f}"
     control_form: str = ""
@@ -81,8 +83,8 @@ class Finding:
 
     @property
     def grounds(self) -> str:
-        """The number with its interval and its control."""
-        return f"{self.measure} {self.number}" + (f"; {self.beside}" if self.beside else "")
+        """The number with its interval and its control, and what would decide."""
+        return "; ".join(filter(None, [f"{self.measure} {self.number}", self.beside, self.would_decide]))
 
     def __str__(self) -> str:
         return f"{self.question} {self.answer.capitalize()}: {self.grounds}."
@@ -106,7 +108,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "control_form", "towards", "no_interval"])
+    return table.drop(columns=["form", "control_form", "towards", "no_interval", "would_decide"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:

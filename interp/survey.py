@@ -17,7 +17,7 @@ from interp.declare import Analysis, find, kinds, named, taken
 from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
 from interp.models.sites import Model, is_encoder
-from interp.probing.group import split_tasks
+from interp.probing.splits import split_tasks
 from interp.probing.states import state_rows
 from interp.results import Result
 from interp.run.passes import Passes, asks, side_by_side
@@ -62,14 +62,14 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
-    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
+    pairs = minimal_pairs.read(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
     bos, encoder = settled_bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
     plain = corpora.batches(model, source, bos=False if encoder else options.bos, **how)
     masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
-    split_tasks(table, None)
-    state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if encoder else "eos", bos=bos)
-    data = {"text": plain, "masked text": masked, "pairs": table}
+    sentences = minimal_pairs.sentences_of(pairs.table)
+    split_tasks(pairs.table, rows=state_rows(model, sentences, "cls" if encoder else "eos", bos=bos))
+    data = {"text": plain, "masked text": masked, "pairs": pairs}
     caveats: list[str] = []
     with collecting(caveats):
         unigram = word_frequencies(model, plain, options.unigram, column=options.column)

@@ -134,7 +134,7 @@ def _measured(
     given: Any = data
     if analysis is not None and analysis.reads == "pairs":
         given = flags.pairs_of(data, declared, asked)
-        plain = corpora.batches(loaded, [*given["sentence_good"], *given["sentence_bad"]], layout="texts")
+        plain = corpora.batches(loaded, corpora.pairs.sentences_of(given.table), layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)
     found = first_batch(loaded, answer.passes(loaded, given, **asked), plain)

@@ -103,7 +103,7 @@ def pairs_of(data: str, declared: type[Options], options: dict[str, Any]) -> Any
     """Minimal pairs, read as some of the options say. Those options are removed."""
     from interp.corpora import pairs
 
-    return pairs.load(data, **taken(declared, options, ("tasks", "limit", "good", "bad", "task")))
+    return pairs.read(data, **taken(declared, options, ("tasks", "limit", "good", "bad", "task")))
 
 
 def check_named(declared: type[Options], options: Mapping[str, Any], of: str = "") -> None:

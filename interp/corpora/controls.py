@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from interp.checks import check_choice, whole_number
-from interp.corpora.pairs import _LEXICON, COLUMNS, TASKS, _draw, _entries, _known_tasks, _shuffled, _Template
+from interp.corpora.pairs import COLUMNS, bundled_tasks, known_tasks
+from interp.corpora.templates import LEXICON, TASKS, Template, draw, entries, shuffled
 
-__all__ = ["Swap", "swapped"]
+__all__ = ["Swap", "controls_of", "swapped"]
 
 Swap: TypeAlias = Literal["words", "numbers"]
 _CHOSEN = ("numeral", "name", "male_name", "female_name")  # the words to swap, if a template has one of these
@@ -54,11 +55,11 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
     check_choice("swap", swap, get_args(Swap))
     n_per_task = whole_number(n_per_task, "n_per_task", least=1)
     rows: list[tuple[str, ...]] = []
-    for task in _known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
-        entry, drawn = _LEXICON["tasks"][task], random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
+    for task in known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
+        entry, rng = LEXICON["tasks"][task], random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
         halves: dict[str, frozenset[str]] = {}
-        templates = [_Swapped(_good(text, swap), halves, drawn) for text in entry["templates"]]
-        made = list(islice(_different(templates, drawn), n_per_task))
+        templates = [_Swapped(_good(text, swap), halves, rng) for text in entry["templates"]]
+        made = list(islice(_different(templates, rng), n_per_task))
         if len(made) < n_per_task:
             found = f"n_per_task is {n_per_task}, but a control of {task!r} has {len(made)} different pairs"
             raise ValueError(f"{found}; ask for {len(made)} or fewer, or leave the task out")
@@ -67,18 +68,38 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
     return DataFrame(rows, columns=list(COLUMNS))
 
 
+def controls_of(pairs: DataFrame) -> dict[Swap, DataFrame]:
+    """Control pairs of both kinds for the pairs of a table, as many for each task as the largest has; none unless the
+    sentences of all tasks, under whatever name, are bundled ones (`interp.corpora.pairs.bundled_tasks`).
+
+    Examples:
+        >>> from interp.corpora.pairs import generate
+        >>> own = generate(n_per_task=2, tasks=["causative"]).assign(UID="mine")
+        >>> {swap: table["UID"].tolist() for swap, table in controls_of(own).items()}
+        {'words': ['mine', 'mine'], 'numbers': ['mine', 'mine']}
+    """
+    bundled, sizes = bundled_tasks(pairs), pairs.groupby("UID").size()
+    if len(bundled) < len(sizes):
+        return {}
+    n, of_each = int(sizes.max()), bundled.items()
+    return {
+        swap: concat([swapped([task], swap=swap, n_per_task=n).assign(UID=uid) for uid, task in of_each])
+        for swap in get_args(Swap)
+    }
+
+
 def _different(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:
     """The pairs whose two words are in different halves."""
-    return (pair for pair in _draw(templates, rng) if pair[0] != pair[1])
+    return (pair for pair in draw(templates, rng) if pair[0] != pair[1])
 
 
 def _good(text: str, swap: Swap) -> str:
     """The template of the good sentences only, preceded by a number if numbers are swapped."""
-    good = _Template._contrast.sub(r"\1", text)
+    good = Template._contrast.sub(r"\1", text)
     return good if swap == "words" else f"In chapter {{numeral}}, {good[0].lower()}{good[1:]}"
 
 
-class _Swapped(_Template):
+class _Swapped(Template):
     """Pairs of sentences that differ in one word.
 
     Args:
@@ -91,9 +112,9 @@ class _Swapped(_Template):
         slots = [(m[1], m[2]) for m in self._slot.finditer(good)]
         self.one = next((slot for slot in slots if slot[0] in _CHOSEN), slots[0])
         group = self.one[0]
-        words = _entries(group)
+        words = entries(group)
         if group not in halves:
-            halves[group] = frozenset(words[i] for i in islice(_shuffled(len(words), rng), len(words) // 2))
+            halves[group] = frozenset(words[i] for i in islice(shuffled(len(words), rng), len(words) // 2))
         self.good_words = halves[group]
 
         def both(match: re.Match[str]) -> str:

@@ -7,28 +7,30 @@ Every function returns a table with the columns of BLiMP (Warstadt et al. 2020, 
     pairs = load("blimp", tasks=["npi_present_1"])   # published pairs: also "jblimp", and "multiblimp/deu" by language
     pairs = load("my_pairs.csv")                     # your own
     pairs = load("my_pairs.csv", good="right", bad="wrong", task="rule")  # with other column names
+
+`read` takes the same, and also says where the pairs came from and which columns were not read.
 """
 
 import difflib
-import json
 import os
-import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings, unicode_text, whole_number
+from interp.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
+from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.declare import Several, listed
-from interp.paths import BUNDLED, HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
+from interp.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
 
-__all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]
+__all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
+__all__ += ["load", "name_of", "read", "sentences_of"]
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
@@ -41,87 +43,13 @@ _LAYOUTS: tuple[dict[str, str], ...] = (
     {"sentence_good": "sen", "sentence_bad": "wrong_sen", "UID": "phenomenon"},
 )  # fmt: skip
 """The names of the columns in BLiMP, JBLiMP and MultiBLiMP."""
+_LIKE_A_TASK = re.compile(r"(task|uid|paradigm|phenomenon|category|condition|construction|rule|type|class|template)s?")
 _NAMED = "good=, bad= and task= (--good, --bad, --task)"
 
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
-_LEXICON: dict[str, Any] = json.loads((BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
-
-TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
-"""The names of the bundled tasks. `bundled/lexicon.json` says what each of them tests."""
 
 
 # The generator
-
-
-@cache
-def _entries(group: str) -> tuple[str, ...]:
-    """The words that can stand in one place: those of a group, or of all groups that it unites."""
-    words = _LEXICON["words"][group]
-    return tuple(words["entries"]) if "entries" in words else sum(map(_entries, words["union"]), ())
-
-
-def _form(group: str, entry: str, name: str | None) -> str:
-    """One form of an entry (for nouns: sg, pl). The first form of "is/are here" is "is here", the second "are here"."""
-    which = _LEXICON["words"][group]["forms"].index(name) if name else 0
-    return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
-
-
-class _Template:
-    """A numbered list of pairs, written as `The {person.sg} [is|are] {place}.`
-
-    `{group.form}` is a word. `{person1}` and `{person2}` are two different words of one group, and `{person1}` is the
-    same word each time. The two sentences differ at `[good|bad]`.
-    """
-
-    _slot = re.compile(r"\{([a-z_]+)(\d?)(?:\.(\w+))?\}")
-    _contrast = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.slots = tuple(dict.fromkeys((m[1], m[2]) for m in self._slot.finditer(text)))
-        names = [group for group, _ in self.slots]
-        self.n_pairs = prod(len(_entries(name)) - names[:i].count(name) for i, name in enumerate(names))
-
-    def chosen(self, number: int) -> dict[tuple[str, str], str]:
-        """The entry in each slot of the pair with this number, 0 to n_pairs - 1."""
-        chosen: dict[tuple[str, str], str] = {}
-        for slot in self.slots:
-            used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
-            free = [entry for entry in _entries(slot[0]) if entry not in used]
-            number, which = divmod(number, len(free))
-            chosen[slot] = free[which]
-        return chosen
-
-    def pair(self, number: int) -> tuple[str, str]:
-        """The good and the bad sentence with this number."""
-        chosen = self.chosen(number)
-        filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
-        return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
-
-
-def _shuffled(n: int, rng: random.Random) -> Iterator[int]:
-    """0 … n-1 in random order, lazily (Fisher and Yates, storing only the places that were swapped).
-
-    It draws only with `rng.random()`, the one method whose sequence Python promises not to change.
-    """
-    moved: dict[int, int] = {}
-    for i in range(n):
-        j = i + int(rng.random() * (n - i))
-        yield moved.get(j, j)
-        moved[j] = moved.pop(i, i)
-
-
-def _draw(templates: Sequence[_Template], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """All pairs of a task in random order. Templates alternate, so that every stretch is balanced."""
-    numbers = {template: _shuffled(template.n_pairs, rng) for template in templates}
-    while numbers:
-        turn = list(numbers)
-        for which in _shuffled(len(turn), rng):
-            number = next(numbers[turn[which]], None)
-            if number is None:
-                del numbers[turn[which]]
-            else:
-                yield turn[which].pair(number)
 
 
 def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None = None) -> DataFrame:
@@ -145,20 +73,58 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None
     """
     n_per_task = whole_number(n_per_task, "n_per_task", least=1)
     rows = []
-    for task in _known_tasks(tasks, TASKS, "the bundled generator"):
-        entry = _LEXICON["tasks"][task]
-        templates = [_Template(text) for text in entry["templates"]]
-        possible = sum(template.n_pairs for template in templates)
+    for task in known_tasks(tasks, TASKS, "the bundled generator"):
+        entry = LEXICON["tasks"][task]
+        possible = sum(template.n_pairs for template in templates_of(task))
         if n_per_task > possible:
             found = f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different pairs"
             raise ValueError(f"{found}; ask for {possible} or fewer, or leave the task out")
-        drawn = _draw(templates, random.Random(f"{seed}-{task}"))
-        for number, pair in enumerate(islice(drawn, n_per_task)):
+        for number, pair in enumerate(islice(drawn(task, seed), n_per_task)):
             rows.append((*pair, task, str(number), entry["field"], entry["linguistics_term"]))
     return DataFrame(rows, columns=list(COLUMNS))
 
 
+def bundled_tasks(pairs: DataFrame) -> dict[str, str]:
+    """The bundled task of each task of a table, under whatever name, whose sentences are the first ones that `generate`
+    makes by default. Other tasks are left out.
+
+    Examples:
+        >>> renamed = generate(n_per_task=3, tasks=["causative"]).assign(UID="mine")
+        >>> bundled_tasks(renamed), bundled_tasks(renamed.replace("mine", "ours").iloc[1:])
+        ({'mine': 'causative'}, {})
+    """
+    by_first_pair = {next(drawn(task, 0)): task for task in TASKS}
+    tasks = {}
+    for uid, part in pairs.groupby("UID", sort=False):
+        both = list(zip(part["sentence_good"], part["sentence_bad"], strict=True))
+        if (task := by_first_pair.get(both[0])) and both == list(islice(drawn(task, 0), len(both))):
+            tasks[str(uid)] = task
+    return tasks
+
+
+def name_of(pairs: DataFrame) -> str:
+    """What a provenance calls the pairs of a table: `bundled pairs` (see `bundled_tasks`), or how many there are."""
+    return "bundled pairs" if set(bundled_tasks(pairs)) == set(pairs["UID"]) else f"{len(pairs):,} minimal pairs"
+
+
 # The sources
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Minimal pairs as they were read.
+
+    Attributes:
+        table: the pairs; see `load`.
+        name: what a provenance calls them: the name of published pairs, of the file or the directory, or `name_of`.
+        unused: the columns of the source that were not read.
+        caveats: what the reader of a result should know about that, in sentences without full stops.
+    """
+
+    table: DataFrame
+    name: str
+    unused: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
 def load(
@@ -185,16 +151,15 @@ def load(
 
     For other tables, name the columns: `good` and `bad` hold the sentences, and `task` becomes the UID. A missing UID
     is replaced by the name of the file ("pairs" for a DataFrame), a missing pairID by a running number within the task,
-    and a missing field or term by "". All other columns are dropped.
+    and a missing field or term by "". All other columns are dropped, with a warning unless all columns of published
+    pairs are there.
 
     `tasks` are the UIDs to keep, in the order of the source. `limit` keeps the first pairs of each task; for "bundled"
     it is the number to generate.
 
     Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) were published with two identical sentences. They
-    are kept, so that each task has its 1000 pairs. In all other data identical sentences are an error.
-
-    `attrs["source"]` of the table is the name of the pairs in a provenance: "bundled pairs", the name of the file or
-    directory, or the number of pairs.
+    are kept, so that each task has its 1000 pairs; `interp.probing` leaves them out. In all other data identical
+    sentences are an error.
 
     Raises FileNotFoundError if there is no such path, and ConnectionError if the hub cannot be reached. Raises
     ValueError if the path is not a regular file or not a table of minimal pairs, if a task in `tasks` does not exist,
@@ -208,23 +173,55 @@ def load(
         >>> load(own, good="right", bad="wrong", task="rule")["UID"].tolist()
         ['agreement']
     """
+    pairs = read(source, tasks=tasks, limit=limit, good=good, bad=bad, task=task)
+    for caveat in pairs.caveats:
+        warn(caveat)
+    return pairs.table
+
+
+def read(
+    source: str | os.PathLike[str] | DataFrame | PairTable,
+    *,
+    tasks: Several[str] | None = None,
+    limit: int | None = None,
+    good: str | None = None,
+    bad: str | None = None,
+    task: str | None = None,
+) -> PairTable:
+    """Read minimal pairs like `load`, and say where they came from. Does not warn of columns that are not read.
+
+    Raises the errors of `load`.
+
+    Examples:
+        >>> own = DataFrame({"right": ["She is here."], "wrong": ["She are here."], "phenomenon": ["agreement"]})
+        >>> pairs = read(own, good="right", bad="wrong")
+        >>> pairs.name, pairs.unused
+        ('1 minimal pairs', ('phenomenon',))
+    """
     given = {"sentence_good": good, "sentence_bad": bad, "UID": task}
     named = {column: name for column, name in given.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
         raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
     limit = None if limit is None else whole_number(limit, "limit", least=1)
+    origin = source if isinstance(source, PairTable) else None
+    source = source.table if isinstance(source, PairTable) else source
     if isinstance(source, DataFrame):
-        name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs", named)
+        name, tables = "the DataFrame", iter([(frame_table(source, "the DataFrame"), "pairs")])
     elif not isinstance(source, str | os.PathLike):
         raise TypeError(f"minimal pairs must be a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
         made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
-        made.attrs["source"] = "bundled pairs"
-        return made
+        return PairTable(made, name_of(made))
     else:
         name = repr(str(source))
-        rows = _from_hub(str(source), tasks) if published else _from_files(Path(source), named)
+        tables = _from_hub(str(source), tasks) if published else _from_files(Path(source))
+    rows: list[tuple[str, ...]] = []
+    unused: dict[str, bool] = {}  # and whether it looks like the task, where there is none
+    for table, default_task in tables:
+        names = _columns(table, named)
+        rows += _checked(table, default_task, names)
+        unused |= _unused(table, names)
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair per row")
@@ -233,13 +230,41 @@ def load(
     for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
         what = f"pairID {pair_id!r} of task {uid!r} occurs {len(same)} times ({'; '.join(same['place'][:3])})"
         raise ValueError(f"{what}; expected it once; renumber the pairs or leave the column pairID out")
-    pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
+    pairs = pairs[pairs["UID"].isin(known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs[list(COLUMNS)].reset_index(drop=True)
-    own = source.attrs if isinstance(source, DataFrame) else {"source": source if published else Path(source).name}
-    pairs.attrs["source"] = str(own.get("source", f"{len(pairs):,} minimal pairs"))
-    return pairs
+    if origin:
+        return replace(origin, table=pairs)
+    title = name_of(pairs) if isinstance(source, DataFrame) else str(source) if published else Path(source).name
+    is_published = published or set(names.values()) in [set(layout.values()) for layout in _LAYOUTS]
+    return PairTable(pairs, title, tuple(unused), () if is_published else tuple(_caveats(name, unused)))
+
+
+def _unused(table: Table, names: Mapping[str, str]) -> dict[str, bool]:
+    """The columns of a table that are not read, and whether each may be the task of a pair, which no column is."""
+    others = [name for name, _ in table.columns if name not in names.values()]
+    return {name: "UID" not in names and bool(_LIKE_A_TASK.fullmatch(name.lower())) for name in others}
+
+
+def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
+    """What to know about columns that were not read. Nothing is said of data with all columns of published pairs."""
+    for column in [column for column, is_like_a_task in unused.items() if is_like_a_task]:
+        what = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
+        yield f"{what}; to tell these tasks apart, name it with task={column!r} (--task)"
+    if others := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
+        shown = ", ".join(" ".join(column.split())[:60] for column in others[:20]) + ", …" * (len(others) > 20)
+        yield f"{name} has columns that were not read: {shown}"
+
+
+def sentences_of(pairs: DataFrame) -> list[str]:
+    """The sentences of a table of pairs, good and bad in turn.
+
+    Examples:
+        >>> sentences_of(DataFrame({"sentence_good": ["She is."], "sentence_bad": ["She are."]}))
+        ['She is.', 'She are.']
+    """
+    return list(pairs[list(_SENTENCES)].to_numpy().ravel())
 
 
 def check_pairs(pairs: DataFrame) -> None:
@@ -255,24 +280,31 @@ def check_pairs(pairs: DataFrame) -> None:
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
-def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[str, ...]]:
-    """Published pairs. A configuration is a task in blimp, and a language in multiblimp."""
+def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[Table, str]]:
+    """Published pairs, each table with its default task. A configuration is a task in blimp, a language in
+    multiblimp."""
     import datasets
 
     kind = source.partition("/")[0]
     name = HUB_PAIRS[kind]
+    with _of_the_hub(name):
+        configurations = datasets.get_dataset_config_names(name)
+    for config in _configurations(source, tasks, configurations):
+        with _of_the_hub(name):
+            table = datasets.load_dataset(name, config, split="train").to_pandas()
+        default = config if kind == "blimp" else source
+        yield frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {config}"), default
+
+
+@contextmanager
+def _of_the_hub(name: str) -> Iterator[None]:
+    """Raises ConnectionError for whatever fails inside."""
     try:
-        wanted = _configurations(source, tasks, datasets.get_dataset_config_names(name))
-        loaded = {config: datasets.load_dataset(name, config, split="train").to_pandas() for config in wanted}
-    except _UnknownTask:
-        raise
+        yield
     except Exception as error:
         how = "without a network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
         why = f"{type(error).__name__}: {error}"
         raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
-    for config, table in loaded.items():
-        default = config if kind == "blimp" else source
-        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {config}"), default, {})
 
 
 def _configurations(source: str, tasks: Several[str] | None, known: Sequence[str]) -> Sequence[str]:
@@ -282,14 +314,15 @@ def _configurations(source: str, tasks: Several[str] | None, known: Sequence[str
         if language not in known:
             found = f"no language {language!r}" if language else "a language is missing"
             listed = f"'multiblimp/CODE', with a code of {', '.join(known)}"
-            raise _UnknownTask(f"{found} in {source!r}; expected {listed}")
+            raise ValueError(f"{found} in {source!r}; expected {listed}")
         return [language]
     if language:
-        raise _UnknownTask(f"{kind!r} has one language, found {source!r}; leave /{language} out")
-    return _known_tasks(tasks, known, HUB_PAIRS[kind]) if kind == "blimp" else known
+        raise ValueError(f"{kind!r} has one language, found {source!r}; leave /{language} out")
+    return known_tasks(tasks, known, HUB_PAIRS[kind]) if kind == "blimp" else known
 
 
-def _from_files(path: Path, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
+    """The tables of a file or a directory, each with its default task."""
     if not os.path.exists(path):
         kinds = f"a directory of .jsonl files, or a file ({', '.join(TEXT_SUFFIXES[1:])}, .gz of these)"
         raise FileNotFoundError(
@@ -304,7 +337,7 @@ def _from_files(path: Path, named: Mapping[str, str]) -> Iterator[tuple[str, ...
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'not a regular file'}; expected a file")
         with opened(file, header=True) as table:
-            yield from _checked(table, file.name.removesuffix(".gz").removesuffix(text_suffix(file)), named)
+            yield table, file.name.removesuffix(".gz").removesuffix(text_suffix(file))
 
 
 def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
@@ -324,9 +357,8 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     return {column: table.choose(name) for column, name in names.items()}
 
 
-def _checked(table: Table, default_task: str, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _checked(table: Table, default_task: str, names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """The pairs of a table, each preceded by its place, with the columns of BLiMP as strings."""
-    names = _columns(table, named)
     for place, row in table.read(list(dict.fromkeys(names.values()))):
         for column in _SENTENCES:
             if not (isinstance(text := row.get(names[column]), str) and text.strip()):
@@ -349,19 +381,15 @@ def _as_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-class _UnknownTask(ValueError):
-    pass
-
-
-def _known_tasks(tasks: Several[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
+def known_tasks(tasks: Several[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
     """The given tasks without repetition, all of which `source` must have; for None, all tasks of `source`."""
     if tasks is None:
         return known
     if not (names := list(dict.fromkeys(listed(tasks)))):
-        raise _UnknownTask("tasks is empty; name at least one task, or pass None for all of them")
+        raise ValueError("tasks is empty; name at least one task, or pass None for all of them")
     for task in names:
         if task not in known:
             near = difflib.get_close_matches(str(task), known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(known)}"
-            raise _UnknownTask(f"no task {task!r} in {source}; {hint}")
+            raise ValueError(f"no task {task!r} in {source}; {hint}")
     return names

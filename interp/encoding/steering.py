@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -32,17 +32,8 @@ from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = [
-    "SHIFTS",
-    "LogOdds",
-    "SteeredMeans",
-    "check_steering",
-    "log_odds",
-    "sample_tokens",
-    "steer",
-    "steering_report",
-]
-__all__ += ["steering_direction", "token_id_of"]
+__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "Steering", "check_steering", "log_odds", "sample_tokens", "steer"]
+__all__ += ["steering_direction", "steering_passes", "steering_report", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
@@ -373,9 +364,9 @@ def steering_report(
     achieved_low, achieved_high, kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than
     `regression`. `achieved` is the ratio of mean probabilities on that text. Its 95 % interval comes from leaving out
     groups of texts (`interp.intervals.jackknife` of its logarithm, with the shift taken as given); it is NaN for fewer
-    than 20 texts, and `attrs["intervals"]` says why. `kl_others` is the KL divergence (nats) between the renormalised
-    mean distributions over all other tokens. (At each position, these keep their proportions.) `attrs["misses"]` has
-    the medians over tokens of |log(achieved/requested)|, with intervals.
+    than 20 texts. `kl_others` is the KL divergence (nats) between the renormalised mean distributions over all other
+    tokens. (At each position, these keep their proportions.) A study has the medians over tokens of
+    |log(achieved/requested)| too, as `steering_error`.
 
     Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
     for a seed below 0. Raises TypeError for a single string in place of a list of tokens.
@@ -389,6 +380,32 @@ def steering_report(
         >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
+    how: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
+    steering = yield from steering_passes(model, fit, other=other, seed=seed, **how)
+    return steering.table
+
+
+class Steering(NamedTuple):
+    """The table of `steering_report`; the medians over tokens of |log(achieved/requested)|, with intervals; and by text
+    what a provenance says about the intervals."""
+
+    table: pd.DataFrame
+    misses: pd.DataFrame
+    intervals: dict[str, dict[str, Any]]
+
+
+def steering_passes(
+    model: Model,
+    fit: Fit,
+    *,
+    other: Text | None,
+    tokens: Sequence[str | int] | None = None,
+    ratios: Sequence[float | int],
+    shifts: Several[Shift],
+    weights: Several[Weights],
+    seed: int,
+) -> Passes[Steering]:
+    """What `steering_report` measures. Raises its errors."""
     ratios, shifts, weights = listed(ratios), listed(shifts), listed(weights)
     check_steering(ratios, shifts, weights)
     if isinstance(tokens, str):
@@ -417,9 +434,9 @@ def steering_report(
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
     order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved"]
-    steering = pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]]
-    steering.attrs["misses"] = pd.concat(
-        [means[name].misses(table).assign(text=name) for name in texts], ignore_index=True
-    )[["text", "shift", "weights", "group", "error", "error_low", "error_high"]]
-    steering.attrs["intervals"] = {name: one.intervals for name, one in means.items()}
-    return steering
+    misses = pd.concat([means[name].misses(table).assign(text=name) for name in texts], ignore_index=True)
+    return Steering(
+        pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]],
+        misses[["text", "shift", "weights", "group", "error", "error_low", "error_high"]],
+        {name: one.intervals for name, one in means.items()},
+    )

@@ -23,7 +23,7 @@ from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
-from interp.encoding.steering import check_steering, steering_report
+from interp.encoding.steering import check_steering, steering_passes
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.findings import Finding, over_texts
@@ -160,7 +160,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     orders, bases = listed(options.orders), listed(options.bases)
     if options.atlas:
         check_unhooked(model)
-    steered: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
+    steering: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     seed = options.seed
 
     def batches(one: Text) -> Batches:
@@ -173,14 +173,14 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     kept = _checkpoints(model, prepared, options)
     given = _prompts(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
-    pruned, steering, (of_neurons, contexts), seen = yield from side_by_side(
+    pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
-        steering_report.passes(model, fitted, other=other, **steered, seed=seed),
+        steering_passes(model, fitted, other=other, **steering, seed=seed),
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
-    tables |= {"few_shot": few_shot(model, fitted), "steering": steering}
+    tables |= {"few_shot": few_shot(model, fitted), "steering": achieved.table}
     tables |= {"neurons": of_neurons, "contexts": contexts}
     tables["pruning"], intervals = pruned
     tables["pruned_texts"] = _pruned_texts(model, fitted, given, tables["pruning"], options)
@@ -188,9 +188,9 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
-    asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
-    tables["steering_error"] = steering.attrs.pop("misses")
-    asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
+    asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
+    tables["steering_error"] = achieved.misses
+    asked["intervals"] = achieved.intervals | {"pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
     asked |= {"prompts": given.settings} if given else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)

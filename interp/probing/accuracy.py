@@ -15,16 +15,17 @@ from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
 from interp.corpora.frames import settled_bos
-from interp.corpora.pairs import check_pairs
+from interp.corpora.pairs import check_pairs, sentences_of
+from interp.corpora.sentences import sentence_rows
 from interp.declare import Bos, Mode
 from interp.hooks import ablate_dims
 from interp.models.running import resolved, running
 from interp.models.sites import Model
-from interp.probing.group import split_pairs
 from interp.probing.judgements import by_task, check_scores, judged
 from interp.probing.options import Score
 from interp.probing.probes import Probe, check_probe
 from interp.probing.scores import sentence_scores
+from interp.probing.splits import split_tasks
 from interp.run.kept import Kept, execute_from, keep
 from interp.run.observers import observe
 from interp.run.passes import Passes, execute, runs
@@ -65,6 +66,9 @@ def minimal_pair_accuracy(
 ) -> Passes[pd.DataFrame]:
     """The share of pairs of each task whose good sentence has the higher score (ties count as wrong).
 
+    Pairs are left out, with a warning, if the model reads the same tokens in both sentences, or if they repeat an
+    earlier pair of their task.
+
     Args:
         pairs: a table from `interp.corpora.pairs`.
         scores: the scores to judge by (see `sentence_scores`): the log-probability's `sum`, or the log-probability
@@ -74,10 +78,11 @@ def minimal_pair_accuracy(
     Returns one row per score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
     difference, difference_low, difference_high, p, p_adjusted, n_pairs). The accuracy has Wilson's 95 % interval. Its
     difference from the accuracy by the first score has an adjusted interval over pairs and McNemar's exact test, with p
-    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
+    adjusted over the tasks of a score (see `interp.probing.uncertainty`). For these, pairs that share a sentence count
+    as one.
 
-    Raises ValueError for a table without BLiMP's columns, and for unknown or repeated scores; TypeError for a table
-    with a missing UID; and the errors of `sentence_scores`.
+    Raises ValueError for a table without BLiMP's columns, if no pairs are left, and for unknown or repeated scores;
+    TypeError for a table with a missing UID; and the errors of `sentence_scores`.
 
     Examples:
         >>> import interp
@@ -156,7 +161,9 @@ def ablation_effect(
         if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
             reads = f"reads {len(probe.dims)} of {model.cfg.d_model} neurons, expected one to half of them"
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
-    tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
+    read = sentence_rows(model, sentences_of(pairs), bos=bos)
+    splits = split_tasks(pairs, [probe.task for probe in probes], read) if probes else {}
+    tested = [pairs.iloc[splits[probe.task].test[:limit]] for probe in probes]
 
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True

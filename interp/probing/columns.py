@@ -30,9 +30,11 @@ MEANINGS = COMMON | {
     "linguistics_term": Column("phenomenon", "BLiMP's linguistics term."),
     "accuracy": Column("accuracy", "Share of test sentences, or of test pairs, that are judged correctly."),
     "model_accuracy": Column(
-        "model's own accuracy", "Share of test pairs in which the model gives the good sentence the higher score."
+        "model's own accuracy", "Share of all pairs in which the model gives the good sentence the higher score."
     ),
-    "n_judged": Column("judged", "Number of test pairs behind the model's own accuracy."),
+    "n_judged": Column("judged", "Number of pairs behind the model's own accuracy."),
+    "model_accuracy_test": Column("its accuracy, test pairs", "The same share of the test pairs alone."),
+    "n_judged_test": Column("judged, test pairs", "Number of test pairs behind that."),
     "bag_of_words": Column("bag of words", "Accuracy of a classifier that sees word counts only, on the same split."),
     "score": Column("score", "How the model scores sentences, or how units are ranked.", _SCORE_WORD),
     "above": Column("tasks above", "Number of tasks on which it is better, at an adjusted p of at most .05."),
@@ -56,7 +58,7 @@ MEANINGS = COMMON | {
     "n_open": Column("open gates", "Number of dimensions that the probe reads."),
     "open_fraction": Column("open fraction", "Share of dimensions that the probe reads."),
     "expected_open": Column("expected open", "Mean probability that a gate is open."),
-    "n_test": Column("test sentences", "Number of test sentences."),
+    "n_test": Column("test sentences", "Number of test sentences; pairs that share a sentence count as one pair."),
     "rms": Column("RMS", "Root mean square of the training states before any scaling."),
     "t": Column("t", "t statistic: of the differences within pairs, or Welch's, as the table says."),
     "welch_t": Column("Welch t", "Welch's t of good against bad sentences."),

@@ -40,7 +40,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
-    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape_with(name, options)
+    table = pairs.read(data, tasks=asked.tasks, limit=asked.limit, **asked.columns).table
+    size = shape_with(name, options)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()
@@ -76,7 +77,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     largest = 8 * 2 * KEPT * n_states * size.d_model
     passes = [Pass(what="states", sums=shard + largest, **read), untrained, judged]
     if asked.atlas:
-        of_each = len(get_args(Swap)) if table.attrs["source"] == "bundled pairs" else 0  # controls
+        of_each = len(get_args(Swap)) if len(pairs.bundled_tasks(table)) == n_tasks else 0  # controls
         n_mapped = n_tasks * (1 + of_each)
         rows = read["size"][0]
         passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))

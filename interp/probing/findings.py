@@ -1,18 +1,25 @@
 """What `interp probing` finds: whether probes do better than words, chance and a random basis, and with how few
 dimensions."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from interp.findings import Finding, Verdict, side
 from interp.probing.uncertainty import bootstrapped, off_diagonal, resampled, why_no_interval
 from interp.words import count
 
-__all__ = ["beyond", "concentrated", "held", "needed"]
+__all__ = ["beyond", "concentrated", "held", "more_pairs", "needed"]
+
+_TEST_SHARE = 0.2  # of the pairs
+_FEWEST_TEST = 6  # with fewer test pairs, McNemar's exact p cannot be .05 or less
+_MOST = 100  # more than this many times as much is not advised
+_Z = stats.norm.ppf(0.99)  # of the bound that the top must lie above chance by
 
 _QUESTIONS = {
     ("dense", "bag_of_words"): "Are dense probes more accurate than a bag of words?",
@@ -97,9 +104,47 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
         high=high,
         control=1.0,
         compared_with="if all dimensions were alike",
+        would_decide="" if len(known) else _above_chance(equivalence),
         rule=_CONCENTRATED,
         form="{:.1f}",
     )
+
+
+def _above_chance(equivalence: pd.DataFrame) -> str:
+    """The number of pairs from which Wilson's bound of the top's accuracy lies above chance, if that is the reason why
+    there is no ratio: `n > z² / 4(p − ½)²`."""
+    accuracy = float(equivalence["top_accuracy"].median())
+    if (equivalence["top_low"] > 0.5).any() or accuracy <= 0.5:
+        return ""
+    n = math.floor(_Z**2 / (4 * (accuracy - 0.5) ** 2)) + 1
+    return f"about {math.ceil(n / _TEST_SHARE):,} pairs a task would tell an accuracy of {accuracy:.2f} from chance"
+
+
+def more_pairs(finding: Finding, n_test: int, n_tasks: int) -> Finding:
+    """A finding about the accuracies of probes, with what would decide it if it cannot tell.
+
+    With fewer than 6 test pairs, McNemar's test cannot decide. Otherwise the interval of a value e becomes narrow
+    enough with (h/e)² times as much, where h is half its width now. This is said in pairs for a single task and in
+    tasks for several, whose interval is also over tasks.
+
+    Args:
+        n_test: the number of test pairs of each task that share no sentence.
+    """
+    if finding.verdict != "cannot tell" or finding.would_decide:
+        return finding
+    if n_test < _FEWEST_TEST:
+        fewest = math.ceil(_FEWEST_TEST / _TEST_SHARE)
+        what = (
+            f"{count(n_test, 'test pair')} a task cannot decide it: {fewest} pairs, {_FEWEST_TEST} of them for test, "
+        )
+        return replace(finding, would_decide=f"{what}are the fewest that can")
+    effect = finding.value - (0.0 if math.isnan(finding.control) else finding.control)
+    times = ((finding.high - finding.low) / 2 / effect) ** 2 if effect else math.inf
+    if not times > 1:  # also without an interval
+        return finding
+    n, unit = (n_tasks, "task") if n_tasks > 1 else (round(n_test / _TEST_SHARE), "pair")
+    much = f"about {count(math.ceil(times * n), unit)}" if times <= _MOST else f"more than {count(_MOST * n, unit)}"
+    return replace(finding, would_decide=f"{much} would decide it, if the value stays as it is")
 
 
 def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:

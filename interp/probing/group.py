@@ -1,9 +1,8 @@
-"""Tasks side by side, split into training, validation and test: their states, their labels, and the accuracy of
-probes."""
+"""Tasks side by side: their states, their labels, and the accuracy of probes."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,60 +13,16 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from interp.checks import list_of_strings
-from interp.declare import Several, listed
 from interp.probing.fitting import fit_dense, scores, welch
 from interp.probing.options import Control, Selector, Unit
+from interp.probing.splits import Split
 from interp.probing.uncertainty import share_interval
 
-__all__ = ["Group", "Split", "bag_of_words", "dense_on", "hits", "of_equal_size", "ranked", "split_pairs"]
-__all__ += ["split_tasks", "words_right"]
-
-_FEWEST_PAIRS = 10
-_ENDS = (0.6, 0.8)  # where the training and the validation pairs end
+__all__ = ["Group", "bag_of_words", "by_group", "dense_on", "hits", "ranked", "words_right"]
 
 
-class Split(NamedTuple):
-    """The numbers of the pairs of one task in the table of all pairs."""
-
-    train: Int[np.ndarray, " train"]
-    validation: Int[np.ndarray, " validation"]
-    test: Int[np.ndarray, " test"]
-
-
-def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
-    """Split the pairs of a task 60 : 20 : 20, keeping the two sentences of a pair together.
-
-    If sentences were split, the training set could contain the twin of a test sentence, with the other label.
-
-    Raises ValueError for fewer than ten pairs.
-    """
-    rows = np.flatnonzero(pairs["UID"].to_numpy() == task)
-    if len(rows) < _FEWEST_PAIRS:
-        raise ValueError(f"task {task!r} has {len(rows)} pairs; a split needs at least {_FEWEST_PAIRS}")
-    ends = [round(share * len(rows)) for share in _ENDS]
-    return Split(*map(np.sort, np.split(np.random.default_rng(0).permutation(rows), ends)))
-
-
-def split_tasks(pairs: pd.DataFrame, tasks: Several[str] | None) -> dict[str, Split]:
-    """The split of each of these tasks, by default of all. Raises ValueError for an unknown task, and for no tasks."""
-    known = list(dict.fromkeys(pairs["UID"]))
-    chosen = known if tasks is None else list_of_strings(listed(tasks), "tasks")
-    if unknown := sorted(set(chosen) - set(known)):
-        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
-    return {task: split_pairs(pairs, task) for task in chosen}
-
-
-def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
-    """The splits, grouped by size, because splits of equal size can be fitted as one problem."""
-    groups: dict[tuple[int, ...], dict[str, Split]] = {}
-    for task, split in splits.items():
-        groups.setdefault(tuple(map(len, split)), {})[task] = split
-    return list(groups.values())
-
-
-def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " test"]:
-    """For each test pair, the share of its two sentences that an L2 logistic regression (C = 1) on word counts gets
+def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " groups"]:
+    """For each group of test pairs, the share of sentences that an L2 logistic regression (C = 1) on word counts gets
     right.
     """
     columns = ["sentence_good", "sentence_bad"]
@@ -76,7 +31,7 @@ def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " test"]
     X, X_test = words.fit_transform(sides[0]), words.transform(sides[1])
     y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
     right = LogisticRegression(max_iter=1_000).fit(X, y).predict(X_test) == y_test
-    return np.asarray(reduce(right.astype(np.float64), "(side pair) -> pair", "mean", side=2))
+    return by_group(reduce(right.astype(np.float64), "(side pair) -> 1 pair", "mean", side=2), [split])[0]
 
 
 def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
@@ -89,7 +44,9 @@ class Group:
 
     `X`, `X_validation` and `X_test` are `[tasks, samples, d]`, with good samples before bad ones, standardised with the
     mean and SD of the training samples unless `raw`. `t` and `p` are Welch's for the training states as collected, and
-    `rms` is their root mean square over samples and dimensions. `test` has the numbers of the test pairs.
+    `rms` is their root mean square over samples and dimensions. `test` has the number of the first pair of each group
+    of test pairs, and `n_test` is the number of these groups. What is measured on test pairs is averaged over each
+    group, because pairs that share a sentence are not independent.
 
     Args:
         unit: whether raw states are divided by their `rms`, one number per task, or left in the model's unit (`none`).
@@ -121,15 +78,18 @@ class Group:
             part = part if rotation is None else (part @ rotation).astype(np.float32)
             return rearrange(torch.from_numpy(part), "task pair side d -> task (side pair) d").to(device)
 
-        self.X, self.X_validation, self.X_test = map(samples, zip(*splits.values(), strict=True))
+        trained, validated, tested, _ = zip(*splits.values(), strict=True)
+        self.X, self.X_validation, self.X_test = map(samples, (trained, validated, tested))
         self.tasks, self.n, self.d = list(splits), train.shape[1], train.shape[3]
-        self.test = np.stack([split.test for split in splits.values()])
-        self.n_test = self.X_test.shape[1] // 2
+        self.splits = list(splits.values())
+        self.test = np.stack([split.test[split.starts] for split in self.splits])
+        self.n_test = self.test.shape[1]
 
     def part(self, which: Sequence[int]) -> "Group":
         """Some of the tasks, given by number, to fit and test other probes on."""
         part = copy(self)
         part.tasks = [self.tasks[task] for task in which]
+        part.splits = [self.splits[task] for task in which]
         part.X, part.X_test = (x[list(which)] for x in (self.X, self.X_test))
         return part
 
@@ -154,9 +114,9 @@ class Group:
 
     def right(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0
-    ) -> Float[np.ndarray, "tasks pairs"]:
-        """For each test pair, the share of its two sentences on the right side."""
-        return self._hits(self.X_test, weight, control, seed)[0]
+    ) -> Float[np.ndarray, "tasks groups"]:
+        """For each group of test pairs, the share of their sentences on the right side."""
+        return by_group(self._hits(self.X_test, weight, control, seed)[0], self.splits)
 
     def rows(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
@@ -168,7 +128,8 @@ class Group:
         about |= {"open_fraction": n_open / self.d, "rms": self.rms}
         about["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
         tested = self._hits(self.X_test, weight, control, seed)
-        for name, values, sentences in zip(("accuracy", "pair_accuracy"), tested, (2, 1), strict=True):
+        for name, of_pairs, sentences in zip(("accuracy", "pair_accuracy"), tested, (2, 1), strict=True):
+            values = by_group(of_pairs, self.splits)
             low, high = share_interval(values, sentences=sentences)
             about |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
         return pd.DataFrame(about)
@@ -189,6 +150,17 @@ def hits(
     """For the scores of pairs, the share of sentences on the right side of 0, and whether good is above bad (ties:
     ½)."""
     return ((good > 0).astype(float) + (bad <= 0)) / 2, (good > bad) + 0.5 * (good == bad)
+
+
+def by_group(
+    values: Float[np.ndarray, "tasks pairs *more"], splits: Sequence[Split]
+) -> Float[np.ndarray, "tasks groups *more"]:
+    """The means of values of test pairs over each group of pairs that share sentences."""
+    means = [
+        (np.add.reduceat(of_task, split.starts).T / split.sizes).T
+        for of_task, split in zip(values, splits, strict=True)
+    ]
+    return np.stack(means)
 
 
 def ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:

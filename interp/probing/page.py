@@ -34,8 +34,9 @@ DEFINITIONS = {
     "Gurnee et al. 2023.",
     "State": "Hidden state 0 is the embeddings, state L + 1 what leaves TransformerLens' block L (counted from 0).",
     "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept, with gates m of 0 to 1; dense: L2 "
-    "logistic regression, all gates open. Pairs, not sentences, are split 60 : 20 : 20. Accuracy is the share of test "
-    "sentences that are judged correctly, pair accuracy the share of test pairs whose good sentence scores higher.",
+    "logistic regression, all gates open. Pairs are split 60 : 20 : 20, and pairs that share a sentence stay together. "
+    "Accuracy is the share of test sentences that are judged correctly, pair accuracy the share of test pairs whose "
+    "good sentence scores higher.",
     "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
     "Top k": "The k dimensions with the largest |Welch t| on the training split.",
     "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same architecture with "
@@ -48,7 +49,7 @@ DEFINITIONS = {
     "Intervals": "95 %, in brackets: Wilson's for a single accuracy, and for a mean over tasks a bootstrap of tasks "
     "and then of their test pairs. A probe is better or worse on a task by McNemar's exact test over test pairs (where "
     "the two differ, is one right more often?) at .05, with p adjusted over tasks (Benjamini and Hochberg).",
-    "The model's own accuracy": "The share of test pairs whose good sentence has the higher log-probability (ties are "
+    "The model's own accuracy": "The share of all pairs whose good sentence has the higher log-probability (ties are "
     "wrong; BERT: pseudo-log-likelihood, each token masked in turn), as a sum or divided by the number of scored "
     "tokens, characters or bytes.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %, for "
@@ -83,7 +84,7 @@ def section(study: ProbingStudy) -> Section:
         read = study.neurons_read.head(_MOST_NEURONS)
         tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
         contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
-    tables["The model's own accuracy on test pairs, mean over tasks"] = study.judgement_means
+    tables["The model's own accuracy on all pairs, mean over tasks"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -173,12 +174,28 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
     yield _own_accuracy(study)
+    if groups := _groups(study):
+        yield groups
+
+
+def _groups(study: ProbingStudy) -> str:
+    """How many pairs are not used, and how many groups the others form if they share sentences; empty if neither."""
+    counts = study.provenance.get("pair_counts")  # results of interp 0.2 lack it
+    if counts is None or counts["groups"] == counts["pairs"]:
+        return ""
+    left_out = f"{counts['repeated']:,} repeat another pair of their task"
+    left_out += f" and {counts['same_tokens']:,} have the same tokens in both sentences"
+    used = counts["pairs"] - counts["repeated"] - counts["same_tokens"]
+    groups = f"the other {used:,} are in {count(counts['groups'], 'group')} that share no sentence"
+    return f"Of {count(counts['pairs'], 'pair')}, {left_out}; {groups}."
 
 
 def _own_accuracy(study: ProbingStudy) -> str:
     """How often the model itself prefers the good sentence, by the score that was asked for and by the others."""
     means = _means(study.judgement_means.rename(columns={"score": "probe"}))
     said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
+    if (of_test := study.tasks.get("model_accuracy_test")) is not None:  # results of interp 0.2 lack it
+        said[0] += f" (of the test pairs alone {of_test.mean():.3f})"
     words = ", of whole words," * study.provenance["whole_words"]
     what = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
     return f"{what}: {'; '.join(said)}."

@@ -14,8 +14,9 @@ from scipy.spatial.distance import pdist
 from interp.declare import Several, listed
 from interp.models.running import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
-from interp.probing.group import Group, Split, hits, of_equal_size, split_tasks
+from interp.probing.group import Group, by_group, hits
 from interp.probing.options import STEPS, Unit
+from interp.probing.splits import Split, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_unit
 
@@ -65,7 +66,7 @@ def transfer(
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
     check_unit(raw, unit)
-    l0_strengths, splits = listed(l0_strengths), split_tasks(collected.pairs, tasks)
+    l0_strengths, splits = listed(l0_strengths), split_tasks(collected.pairs, tasks, collected.rows)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
     rows = _kinds(l0_strengths).merge(where, how="cross")
     tables = []
@@ -82,7 +83,7 @@ def transfer(
                 fitted.insert(0, sparse.coefficients.double())
             probes |= dict(zip(some, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
         directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
-        measured = [_measured(vectors[split.test], directions, offsets) for split in splits.values()]
+        measured = [_measured(vectors, split, directions, offsets) for split in splits.values()]
         accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
         tables.append(rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy))
     return pd.concat(tables, ignore_index=True)[TRANSFER]
@@ -95,11 +96,15 @@ def _kinds(l0_strengths: Sequence[float | int]) -> pd.DataFrame:
 
 
 def _measured(
-    vectors: Float[np.ndarray, "pairs 2 d"], directions: Float[np.ndarray, "*probes d"], offsets: np.ndarray
+    vectors: Float[np.ndarray, "pairs 2 d"],
+    split: Split,
+    directions: Float[np.ndarray, "*probes d"],
+    offsets: Float[np.ndarray, "*probes"],
 ) -> Float[np.ndarray, "2 *probes"]:
-    """Accuracy and pair accuracy of probes on the states' own scale."""
-    scores = np.tensordot(vectors.astype(np.float64), directions, axes=(2, -1)) + offsets
-    return np.stack([values.mean(0) for values in hits(scores[:, 0], scores[:, 1])])
+    """Accuracy and pair accuracy on the test pairs of a task, of probes on the states' own scale."""
+    scores = np.tensordot(vectors[split.test].astype(np.float64), directions, axes=(2, -1)) + offsets
+    measured = by_group(np.stack(hits(scores[:, 0], scores[:, 1])), [split, split])
+    return np.asarray(measured.mean(1))
 
 
 def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
@@ -160,7 +165,8 @@ def general(
     For each task, probes are trained on `others` (all other tasks), `same_field`, `other_fields` and `same_term` (by
     BLiMP's `field` and `linguistics_term`), always without the task itself. Each task contributes 100 training pairs,
     or all if it has fewer. States are standardised with the mean and SD of all these pairs, including the sentences of
-    the left-out task, but not its labels.
+    the left-out task, but not its labels. A sentence that several tasks have is never both trained on and tested
+    (`interp.probing.splits`).
 
     Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength, C,
     accuracy, pair_accuracy, n_open), with one row per set that has any task.
@@ -168,7 +174,7 @@ def general(
     Raises ValueError for fewer than two tasks, and the errors of `sweep`.
     """
     check_unit(raw, unit)
-    splits = split_tasks(collected.pairs, tasks)
+    splits = split_tasks(collected.pairs, tasks, collected.rows)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
     described = collected.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
@@ -180,7 +186,7 @@ def general(
     owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
     used = torch.from_numpy(np.stack([seen[owner] for seen in sets["seen"]], 1))
     numbers = np.concatenate(chosen)
-    everything = {"": Split(numbers, numbers[:1], numbers[:1])}
+    everything = {"": Split(numbers, numbers[:1], numbers[:1], np.ones(1, dtype=int))}
     tables = []
     for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
@@ -196,7 +202,7 @@ def general(
         measured = np.zeros((2, len(rows)))
         for task, split in splits.items():
             own = (rows["task"] == task).to_numpy()
-            measured[:, own] = _measured(vectors[split.test], directions[own], offsets[own])
+            measured[:, own] = _measured(vectors, split, directions[own], offsets[own])
         n_open = (fitted[0] != 0).sum(1).cpu().numpy()
         tables.append(rows.assign(state=state, accuracy=measured[0], pair_accuracy=measured[1], n_open=n_open))
     return pd.concat(tables, ignore_index=True)[GENERAL]

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from interp.checks import check_choice, warn, whole_number
 from interp.corpora.batching import Batch
 from interp.corpora.frames import settled_bos, tokenizer_of
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import encode, sentence_rows
 from interp.corpora.tokens import Counted
 from interp.declare import Bos, Several, listed
@@ -138,7 +138,7 @@ def collect(
     check_choice("position", position, get_args(Position))
     check_choice("of", of, get_args(Of))
     sites = sites_of(model, states, layers, of, position)
-    sentences = pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist()
+    sentences = sentences_of(pairs)
     rows, tokenizer = state_rows(model, sentences, position, bos=bos), tokenizer_of(model)
     counted = Counted.of(np.concatenate(encode(tokenizer, sentences)), tokenizer)
     settings = {

@@ -22,8 +22,9 @@ from interp.models.running import find_device
 from interp.probing.columns import IN_PAPER, MEANINGS
 from interp.probing.equivalence import random_sets
 from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
-from interp.probing.group import Group, Split, dense_on, of_equal_size, ranked, split_tasks, words_right
+from interp.probing.group import Group, dense_on, ranked, words_right
 from interp.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Selector, Unit
+from interp.probing.splits import Split, of_equal_size, split_tasks, used_pairs
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each
@@ -60,7 +61,8 @@ class Sweep(Result):
       one-sided 99 % lower bound of the top's accuracy, is not above chance. `censored` is true if not even all
       dimensions reach it, for the point or for the upper end; then ratio or high is only a lower bound.
     - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): for each test
-      pair (its row in the table of pairs), the share of its two sentences that each probe gets right. `l0` is at λ = .2
+      pair (its row in the table of pairs), the share of its two sentences that each probe gets right. Pairs that share
+      a sentence are one observation: the first of them, with their mean. `l0` is at λ = .2
       or the nearest, as a mean over seeds, and `topk` at the largest k. Values of probes that were not fitted are NaN.
     - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): the agreement of |t| with the gates at each
       λ.
@@ -110,13 +112,15 @@ def sweep(
 ) -> Sweep:
     """Fit every probe of every task and state, with all probes of a state as one batched problem.
 
-    Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed, and the sentences of a pair stay
-    together. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether good is above
-    bad; equal scores count half). States are standardised with the training mean and SD unless `raw`. `bag_of_words` is
-    the accuracy of an L2 logistic regression on word counts with the same split. There are two controls. `flip` swaps
-    labels within half of the pairs, so that nothing can be learned except the sentences themselves. `rotation` fits
-    `l0` and `topk` in a random orthogonal basis of the standardised states: a probe that needs equally many dimensions
-    there reads a subspace and not particular neurons. (A dense probe is the same in every basis.)
+    Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed. Pairs that share a sentence stay
+    together, and pairs that the model cannot tell apart, or that are repeated, are left out; see
+    `interp.probing.splits`. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether
+    good is above bad; equal scores count half). States are standardised with the training mean and SD unless `raw`.
+    `bag_of_words` is the accuracy of an L2 logistic regression on word counts with the same split. There are two
+    controls. `flip` swaps labels within half of the pairs, so that nothing can be learned except the sentences
+    themselves. `rotation` fits `l0` and `topk` in a random orthogonal basis of the standardised states: a probe that
+    needs equally many dimensions there reads a subspace and not particular neurons. (A dense probe is the same in every
+    basis.)
 
     Args:
         tasks, states: the tasks and states to use. Default: all.
@@ -133,9 +137,9 @@ def sweep(
 
     Warns if, on raw states, no gate opens for any task at some λ and state.
 
-    Raises ValueError for a task with fewer than 10 pairs, k above the width, λ outside (0, 1], missing methods or
-    controls, unknown names, fewer steps than one, and a seed outside 0 … 2**63 − 1. Raises TypeError for k, seeds or
-    steps that are not whole numbers.
+    Raises ValueError for a task with fewer than 10 groups of pairs that share no sentence, k above the width, λ outside
+    (0, 1], missing methods or controls, unknown names, fewer steps than one, and a seed outside 0 … 2**63 − 1. Raises
+    TypeError for k, seeds or steps that are not whole numbers.
 
     Examples:
         >>> import interp
@@ -151,7 +155,7 @@ def sweep(
         controls=controls,
     )  # fmt: skip
     check_unit(raw, unit)
-    splits = split_tasks(collected.pairs, tasks)
+    splits = split_tasks(collected.pairs, tasks, collected.rows)
     numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
     if not numbers:
         raise ValueError("states is empty; name at least one state, or leave it out for all of them")
@@ -171,6 +175,7 @@ def sweep(
     if raw:
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
     about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
+    about["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
     return Sweep(provenance=asked | about, **merged)
 
 
@@ -232,7 +237,7 @@ def check_neurons(neurons: pd.DataFrame) -> None:
 def _tables(
     states: States,
     splits: dict[str, Split],
-    words: dict[str, Float[np.ndarray, " test"]],
+    words: dict[str, Float[np.ndarray, " groups"]],
     settings: dict[str, Any],
     device: torch.device,
     tick: Tick,
@@ -261,8 +266,8 @@ def _tables(
     return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
 
 
-def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks pairs"]) -> pd.DataFrame:
-    """One row per task and test pair."""
+def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks groups"]) -> pd.DataFrame:
+    """One row per task and group of test pairs."""
     tasks = np.repeat(group.tasks, group.n_test)
     return pd.DataFrame({"task": tasks, "pair": group.test.ravel(), "kind": kind, "right": right.ravel()})
 

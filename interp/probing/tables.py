@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 
 from interp.checks import check_choice, warn, whole_number
-from interp.corpora import controls, pairs as minimal_pairs
+from interp.corpora import pairs as minimal_pairs
+from interp.corpora.controls import controls_of
+from interp.corpora.pairs import PairTable, sentences_of
+from interp.corpora.sentences import sentence_rows
 from interp.declare import listed
 from interp.findings import Finding
 from interp.models import untrained
@@ -21,12 +24,12 @@ from interp.probing.atlas.sums import places
 from interp.probing.atlas.tables import Atlas, atlas_tables
 from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.probing.equivalence import n_top
-from interp.probing.findings import beyond, concentrated, held, needed
-from interp.probing.group import split_tasks
+from interp.probing.findings import beyond, concentrated, held, more_pairs, needed
 from interp.probing.judgements import by_task, check_judged, judged, over_tasks
 from interp.probing.options import KS, ProbingOptions, Score, Unit
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
+from interp.probing.splits import split_tasks
 from interp.probing.states import States, collect
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, shown_l0_strength, sweep
 from interp.probing.uncertainty import averaged, compared, counted
@@ -54,11 +57,12 @@ _COMPARED = [
 class ProbingStudy(Atlas, Sweep):
     """The result of `study`: the tables of `sweep`, tables for one state, and with `atlas` those of `map_units`.
 
-    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): the tasks, and the share
-      of test pairs whose good sentence the model itself finds more probable, according to `provenance["score"]`.
+    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged, model_accuracy_test,
+      n_judged_test): the tasks, and the share of pairs whose good sentence the model itself finds more probable,
+      according to `provenance["score"]`: of all pairs that it can tell apart, and of the test pairs among them.
     - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
-      p_adjusted): that share for each score, and its difference from the share by `provenance["score"]`; see
-      `minimal_pair_accuracy`.
+      p_adjusted): the share of all pairs for each score, and its difference from the share by `provenance["score"]`;
+      see `minimal_pair_accuracy`.
     - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
       n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
       judges better or worse than `provenance["score"]`, at an adjusted p of .05.
@@ -99,9 +103,10 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def findings(self) -> tuple[Finding, ...]:
         state = self.provenance["state"]
+        n_test = int(self.hits.groupby(["state", "task"]).size().min())
         found: list[Finding] = []
         for table, of in ((self.differences, beyond), (self.equivalence, concentrated)):
-            found += of(table[table["state"] == state])
+            found += (more_pairs(one, n_test, len(self.tasks)) for one in of(table[table["state"] == state]))
         if not self.transfer.empty:
             found += held(self.transfer, self.provenance["l0_strength"])
         return (*found, *needed(changes(self.ablation)), *atlas_findings(self))
@@ -186,10 +191,13 @@ def changes(ablation: pd.DataFrame) -> pd.DataFrame:
 
 
 @asks(ProbingOptions)
-def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: ProbingOptions) -> Passes[ProbingStudy]:
+def study(
+    model: Model, pairs: pd.DataFrame | str | os.PathLike[str] | PairTable, options: ProbingOptions
+) -> Passes[ProbingStudy]:
     """Collect states, fit probes with controls, and at one state study what tasks share and what ablation does.
 
-    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. The best state is the
+    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. Pairs that the model
+    cannot tell apart, or that are repeated, are left out; see `interp.probing.splits.used_pairs`. The best state is the
     one at which the dense probes (or else all probes) are most accurate on the validation pairs, averaged over tasks.
 
     For everything else see `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the
@@ -210,8 +218,11 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     yield []  # its forward passes are its own
     check_asked(options)
     check_model(model)
-    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
-    splits = split_tasks(table, None)
+    source = minimal_pairs.read(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
+    table = source.table
+    for caveat in source.caveats:
+        warn(caveat)
+    splits = split_tasks(table, rows=sentence_rows(model, sentences_of(table), bos=options.bos))
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
@@ -239,11 +250,10 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
     beside = _beside(found, by_chance)
     best = _best(found.probes) if options.state == "best" else options.state
-    tested = table.iloc[np.concatenate([split.test for split in splits.values()])]
-    right = yield from judged(model, tested, scores=scores, **scoring)
-    judgements = by_task(right)
-    tasks = _tasks(table, found, judgements[judgements["score"] == options.score])
-    able = tasks["task"][tasks["model_accuracy"] >= LEAST_ACCURACY].tolist() if sparse else []
+    right = yield from judged(model, table, scores=scores, **scoring)
+    tested = np.concatenate([split.test for split in splits.values()])
+    tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
+    able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []
     removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]
     viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
     about = found.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
@@ -251,13 +261,13 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     ablating: dict[str, Any] = {"limit": _ABLATED, "score": options.score, "progress": options.progress}
     ablating["by_perplexity"] = options.atlas
     return ProbingStudy(
-        provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
+        provenance=provenance(model, states.settings, corpus=source.name, unused_columns=list(source.unused), **about),
         **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
         tasks=tasks,
-        judgements=judgements,
+        judgements=by_task(right),
         judgement_means=over_tasks(right),
         ablation=ablation_effect(model, table, removed, **ablating, **scoring),
-        views=pair_scores(model, tested, viewed, bos=options.bos),
+        views=pair_scores(model, table.iloc[tested], viewed, bos=options.bos),
         contexts=_contexts(states, found.neurons, best),
     )
 
@@ -282,14 +292,11 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
     """The tables of the atlas, which are empty if it is not asked for. The bundled pairs have controls."""
     if not options.atlas:
         return atlas_tables(None)
-    swapped: dict[controls.Swap, pd.DataFrame] = {}
-    if pairs.attrs["source"] == "bundled pairs":
-        tasks, n_per_task = list(pairs["UID"].unique()), int(pairs.groupby("UID").size().max())
-        swapped = {swap: controls.swapped(tasks, swap=swap, n_per_task=n_per_task) for swap in get_args(controls.Swap)}
-    else:
-        why = (
-            "these pairs have no control pairs, so the atlas cannot tell units of grammar from units of any difference"
-        )
+    swapped = controls_of(pairs)
+    if not swapped:
+        other = next(iter(set(pairs["UID"]) - set(minimal_pairs.bundled_tasks(pairs))))
+        why = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a bundled "
+        why += "task, so the atlas cannot tell units of grammar from units of any difference"
         warn(f"{why}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
     asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
     found, _ = yield from unit_passes(model, pairs, swapped, **asked)
@@ -380,8 +387,12 @@ def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list
 
 
 def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
+    """The table `tasks`, from what is `right` among the pairs that were judged, and which of them are for `test`."""
     by_task = pairs.groupby("UID", sort=False)
     table = by_task[["field", "linguistics_term"]].first().assign(n_pairs=by_task.size())
     table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
-    table[["model_accuracy", "n_judged"]] = judged.set_index("task")[["accuracy", "n_pairs"]]
+    for name, part in {"": judged, "_test": judged[judged["test"]]}.items():
+        right = part.groupby("task")["right"]
+        table[f"model_accuracy{name}"] = right.mean()
+        table[f"n_judged{name}"] = right.size()
     return table.rename_axis("task").reset_index()

@@ -1,7 +1,9 @@
 """Minimal pairs: what the generator guarantees, what the sources accept, and every refusal."""
 
+import dataclasses
 import hashlib
 import json
+import random
 import re
 import sys
 import types
@@ -15,7 +17,7 @@ import pytest
 from toys import ROOT
 
 from interp import paths
-from interp.corpora import pairs
+from interp.corpora import controls, pairs, templates
 from interp.paths import HUB_PAIRS
 
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
@@ -75,15 +77,15 @@ def test_no_pair_occurs_twice(table: pd.DataFrame) -> None:
 
 
 def test_every_pair_of_a_template_is_made_once() -> None:
-    template = pairs._Template("The {person1.sg} and the {person2.pl} [is|are] {so} {easy}.")
+    template = templates.Template("The {person1.sg} and the {person2.pl} [is|are] {so} {easy}.")
     drawn = [template.pair(number) for number in range(template.n_pairs)]
     assert template.n_pairs == len(set(drawn)) == 40 * 39 * 3 * 5
-    assert sorted(pairs._shuffled(1000, pairs.random.Random(0))) == list(range(1000))
+    assert sorted(templates.shuffled(1000, random.Random(0))) == list(range(1000))
 
 
 def test_asking_for_all_pairs_gives_all_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {"field": "", "linguistics_term": "", "templates": ["[A|B] {easy}.", "{so} [C|D]."]}
-    monkeypatch.setitem(pairs._LEXICON["tasks"], "left_branch", entry)
+    monkeypatch.setitem(templates.LEXICON["tasks"], "left_branch", entry)
     table = pairs.generate(n_per_task=8, tasks=["left_branch"])
     assert table["sentence_good"].nunique() == 8
     with pytest.raises(ValueError, match=r"n_per_task is 9.*'left_branch' make 8 different"):
@@ -92,7 +94,7 @@ def test_asking_for_all_pairs_gives_all_and_one_more_is_refused(monkeypatch: pyt
 
 def test_enough_pairs_in_every_task() -> None:
     for task, entry in LEXICON["tasks"].items():
-        assert sum(pairs._Template(text).n_pairs for text in entry["templates"]) >= 1000, task
+        assert sum(templates.Template(text).n_pairs for text in entry["templates"]) >= 1000, task
 
 
 def test_sentences_are_whole_and_well_formed(table: pd.DataFrame) -> None:
@@ -305,11 +307,12 @@ def test_multiblimp_as_it_is_published(tmp_path: Path) -> None:
 def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "hub_answers", lambda: True)
     own = pd.DataFrame({"right": ["She was here."], "wrong": ["She were here."], "rule": [3], "UID": ["not this"]})
-    found = pairs.load(own, good="right", bad="wrong", task="rule")
+    with pytest.warns(UserWarning, match="the DataFrame has columns that were not read: UID"):
+        found = pairs.load(own, good="right", bad="wrong", task="rule")
     assert found.iloc[0].tolist() == ["She was here.", "She were here.", "3", "0", "", ""]
-    assert pairs.load(own, good="right", bad="wrong")["UID"].tolist() == ["not this"]
+    assert pairs.read(own, good="right", bad="wrong").table["UID"].tolist() == ["not this"]
     published = pairs.generate(n_per_task=2, tasks=["causative"])
-    by_field = pairs.load(published, task="field")
+    by_field = pairs.read(published, task="field").table
     assert set(by_field["UID"]) == {"syntax"}
     pd.testing.assert_frame_equal(by_field.drop(columns="UID"), published.drop(columns="UID"))
     own.to_csv(tmp_path / "t.csv", index=False)
@@ -324,6 +327,35 @@ def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for source in ("bundled", "blimp", "jblimp", "multiblimp/deu"):
         with pytest.raises(ValueError, match=f"'{source}' are known; leave out good=, bad= and task="):
             pairs.load(source, good="right")
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+    own = pd.DataFrame([GOOD, OTHER]).assign(phenomenon=["a", "b"], sentence_bad_2="They is here.", note=1)
+    own.to_csv(tmp_path / "own.csv", index=False)
+    found = pairs.read(tmp_path / "own.csv")
+    assert (found.name, found.unused) == ("own.csv", ("phenomenon", "sentence_bad_2", "note"))
+    assert set(found.table["UID"]) == {"own"}
+    like_a_task, others = found.caveats
+    assert "the column 'phenomenon' of" in like_a_task
+    assert like_a_task.endswith("to tell these tasks apart, name it with task='phenomenon' (--task)")
+    assert others.endswith("own.csv' has columns that were not read: sentence_bad_2, note")
+    with pytest.warns(UserWarning, match="read") as warned:
+        pairs.load(tmp_path / "own.csv")
+    assert [str(one.message) for one in warned] == list(found.caveats)
+    again = pairs.read(found, limit=1)
+    assert (again.name, again.unused, again.caveats, len(again.table)) == (*dataclasses.astuple(found)[1:], 1)
+    named = pairs.read(tmp_path / "own.csv", task="phenomenon")
+    assert named.table["UID"].tolist() == ["a", "b"]
+    assert [caveat.rpartition(": ")[2] for caveat in named.caveats] == ["sentence_bad_2, note"]
+    published = pairs.generate(n_per_task=2, tasks=["causative"]).assign(simple_LM_method=True)
+    assert (pairs.read(published).unused, pairs.read(published).caveats) == (("simple_LM_method",), ())
+
+
+def test_errors_of_unknown_tasks_are_of_a_public_class() -> None:
+    for wrong in (lambda: pairs.load("bundled", tasks=["causal"]), lambda: controls.swapped(["mine"])):
+        with pytest.raises(ValueError, match="no task 'causal' in|no task 'mine' in") as error:
+            wrong()
+        assert error.type is ValueError
 
 
 def test_the_japanese_pairs_differ_in_one_place() -> None:
@@ -444,7 +476,7 @@ def test_jblimp_of_the_hub(hub: Path) -> None:
         ["case", "4", "arg"],
         ["sika", "9", "npi"],
     ]
-    assert found.attrs["source"] == "jblimp"
+    assert pairs.read("jblimp").name == "jblimp"
     assert pairs.load("jblimp", tasks=["sika"])["sentence_good"].tolist() == ["猫しかいない。"]
     with pytest.raises(ValueError, match="no task 'sik' in 'jblimp'; did you mean 'sika'"):
         pairs.load("jblimp", tasks=["sik"])
@@ -457,7 +489,7 @@ def test_multiblimp_of_the_hub(hub: Path) -> None:
     assert pairs.load("multiblimp/hin")["sentence_bad"].tolist() == ["वह जाते है।"]
     found = pairs.load("multiblimp/deu")
     assert found[["sentence_good", "UID"]].to_numpy().tolist() == [["Wir gehen.", "SV-#"]]
-    assert found.attrs["source"] == "multiblimp/deu"
+    assert pairs.read("multiblimp/deu").name == "multiblimp/deu"
     with pytest.raises(
         ValueError, match="a language is missing in 'multiblimp'; expected 'multiblimp/CODE'.* of deu, hin"
     ):

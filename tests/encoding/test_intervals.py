@@ -62,7 +62,6 @@ def test_a_short_text_has_no_interval_and_says_why(n, load_toy):
     assert ends.isna().all(axis=None) == (n == 19)
     said = study.provenance["intervals"]["fitted"]
     assert said.get("none", "").startswith("19 texts") == (n == 19)
-    assert not study.steering.attrs
 
 
 def test_intervals_of_errors_are_of_medians_on_the_same_texts(load_toy):

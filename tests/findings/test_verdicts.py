@@ -226,6 +226,7 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
 )
 def test_dimensions_of_the_top_are_worth_more(ratios, low, verdict):
     table = pd.DataFrame({"n_top": 4, "ratio": ratios, "low": low, "high": 9.0, "censored": math.isnan(low)})
+    table = table.assign(top_accuracy=0.7, top_low=0.4)
     (found,) = concentrated(table.assign(high=table["high"].where(table["ratio"].notna())))
     assert found.verdict == verdict
     assert not [*concentrated(table.iloc[:0])]

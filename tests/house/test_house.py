@@ -142,6 +142,11 @@ PUBLIC = ["", ".attention", ".corpora", ".declare", ".encoding", ".frequency", "
 PUBLIC += [".pages", ".probing", ".results", ".run", ".survey"]
 
 
+def test_nothing_rides_in_the_attributes_of_a_table():
+    """pandas keeps `attrs` when a table is edited, so what they say need not be true of it."""
+    assert not [path for path in (ROOT / "interp").rglob("*.py") if ".attrs" in path.read_text(encoding="utf-8")]
+
+
 def test_every_module_says_what_it_offers():
     for name in graph():
         if name.endswith("__main__"):

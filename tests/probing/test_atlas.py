@@ -18,7 +18,7 @@ from interp import plots, probing
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
 from interp.probing.atlas import reading, tables
-from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places
+from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
 from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
 from interp.probing.costs import dry_run
 from interp.probing.page import section, sides
@@ -155,7 +155,7 @@ def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS, piece: int = 1
     rows = torch.from_numpy(x.reshape(-1, x.shape[2])).float()
     scale.take(where[0], rows[:32], torch.arange(16))
     scale.commit()
-    sums = UnitSums(model, where, numbers, folds_of(len(x), folds), flips=flips, scale=scale)
+    sums = UnitSums(model, where, numbers, folds_of(len(x), folds), signs_of(len(x), flips), scale=scale)
     for start in range(0, len(x), piece):
         sums.take(where[0], rows[2 * start : 2 * (start + piece)], torch.arange(start, min(start + piece, len(x))))
         sums.commit()
@@ -249,7 +249,7 @@ def test_sums_do_not_depend_on_how_pairs_are_shared_out():
     settings: Any = {}
 
     def made() -> UnitSums:
-        return UnitSums(model, where, numbers, folds_of(100, FOLDS), flips=4, scale=scale)
+        return UnitSums(model, where, numbers, folds_of(100, FOLDS), signs_of(100, 4), scale=scale)
 
     scale = Scale(model, where, numbers)
     read = pair_batches(model, rows, [numbers], "last", settings)

@@ -19,14 +19,16 @@ from interp import probing
 from interp.corpora import pairs
 from interp.probing import fitting
 from interp.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
-from interp.probing.group import bag_of_words, split_pairs
+from interp.probing.group import bag_of_words
 from interp.probing.sparse import SparseProbe
+from interp.probing.splits import split_tasks
 from interp.probing.states import States
 from interp.probing.sweeps import _agreement
 
 
 def toy_pairs(n=12, task="t"):
-    rows = [(f"w{i % 9} w{i % 7} w1", f"w{i % 9} w2 w{i % 5} w3", task, str(i), "", "") for i in range(n)]
+    own = [f"w{i // 50} w{i % 50}" for i in range(n)]  # no sentence is in two pairs
+    rows = [(f"{x} w{i % 7} w1", f"{x} w2 w{i % 5} w3", task, str(i), "", "") for i, x in enumerate(own)]
     return pd.DataFrame(rows, columns=list(pairs.COLUMNS))
 
 
@@ -319,7 +321,7 @@ def test_sweep_tables(swept):
         assert topk.loc[(task, 64), "accuracy"] == dense.loc[(task, "none"), "accuracy"]
     neurons = found.neurons.query("task == 'a'")
     assert set(neurons.sort_values("p_adjusted")["dim"].head(6)) == set(range(6))
-    split = split_pairs(both, "b")
+    split = split_tasks(both)["b"]
     t, p = fitting.welch(vectors[split.train, 0], vectors[split.train, 1])
     np.testing.assert_allclose(found.neurons.query("task == 'b'")["t"], t)
     largest_first = np.sort(p)[::-1]
@@ -345,7 +347,7 @@ def test_a_probe_has_the_number_of_its_method_alone(swept, tmp_path):
 
 def test_dense_probe_of_the_sweep_is_scikit_learns(swept):
     vectors, both, found = swept
-    split = split_pairs(both, "a")
+    split = split_tasks(both)["a"]
     X = np.concatenate([vectors[split.train, 0], vectors[split.train, 1]])
     X_test = np.concatenate([vectors[split.test, 0], vectors[split.test, 1]])
     y, y_test = (np.repeat([1, 0], len(side) // 2) for side in (X, X_test))
@@ -379,9 +381,9 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
 
 def test_bag_of_words_sees_words_and_nothing_else():
     table = toy_pairs(100)
-    assert bag_of_words(table, split_pairs(table, "t")) == 1.0, "w3 is in every bad sentence"
+    assert bag_of_words(table, split_tasks(table)["t"]) == 1.0, "w3 is in every bad sentence"
     same = table.assign(sentence_bad=table["sentence_good"].map(lambda text: " ".join(reversed(text.split()))))
-    assert bag_of_words(same, split_pairs(same, "t")) == 0.5
+    assert bag_of_words(same, split_tasks(same)["t"]) == 0.5
 
 
 def test_pseudo_log_likelihood_is_a_loop_over_masks(hf_directory, load_toy):
@@ -432,13 +434,13 @@ def test_transfer_is_each_probe_on_each_task():
     assert found.loc[("a", "b"), "pair_accuracy"] > 0.9
     assert abs(found.loc[("a", "c"), "pair_accuracy"] - 0.5) < 0.2
     vectors = {"a": base, "b": shared, "c": other}
-    split = split_pairs(table, "a")
+    split = split_tasks(table)["a"]
     X = np.concatenate([base[split.train, 0], base[split.train, 1]]).astype(float)
     y = np.repeat([1, 0], len(split.train))
     mean, sd = X.mean(0), X.std(0)
     theirs = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10).fit((X - mean) / sd, y)
     for name in "abc":
-        rows = split_pairs(table, name).test - 120 * "abc".index(name)
+        rows = split_tasks(table)[name].test - 120 * "abc".index(name)
         good, bad = (theirs.decision_function((vectors[name][rows, side] - mean) / sd) for side in (0, 1))
         assert found.loc[("a", name), "accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
         assert found.loc[("a", name), "pair_accuracy"] == pytest.approx((good > bad).mean())
@@ -516,7 +518,9 @@ def test_sweep_with_a_perfect_dimension_and_constant_ones():
 
 
 def test_states_that_are_not_finite_are_refused():
-    pairs = pd.DataFrame({"sentence_good": ["a"] * 20, "sentence_bad": ["b"] * 20, "UID": ["t"] * 20})
+    pairs = pd.DataFrame(
+        {"sentence_good": map(str, range(20)), "sentence_bad": [f"no {i}" for i in range(20)], "UID": "t"}
+    )
     vectors = np.ones((20, 2, 3), dtype=np.float32)
     vectors[3, 1, 2] = np.nan
     states = States(pairs, (5,), 3, {}, _kept={5: vectors})

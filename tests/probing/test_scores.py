@@ -22,7 +22,7 @@ from interp.paths import BUNDLED
 from interp.probing.judgements import check_scores
 from interp.probing.scores import Sentences, TokenScores
 from interp.run.observers import observe, part_of
-from interp.testing import randomise
+from interp.testing import randomise, toy_decoder
 
 QUIET: dict[str, Any] = {"progress": False}
 SENTENCES = [
@@ -297,10 +297,13 @@ def test_accuracy_by_each_score(made: Any) -> None:
     pd.testing.assert_frame_equal(alone, found.head(2), check_dtype=False)
 
 
-def test_a_tie_is_wrong(made: Any) -> None:
-    pairs = pd.DataFrame({"sentence_good": ["She is here."], "sentence_bad": ["She is here."], "UID": ["t"]})
-    found = probing.minimal_pair_accuracy(made("tiny-gpt2").model, pairs, bos=True, **QUIET)
-    assert found["accuracy"].tolist() == [0.0]
+def test_a_tie_is_wrong() -> None:
+    model = toy_decoder()
+    with torch.no_grad():
+        model.unembed.W_U.zero_()  # all tokens are equally likely
+        model.unembed.b_U.zero_()
+    pairs = pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w2 w1"], "UID": ["t"]})
+    assert probing.minimal_pair_accuracy(model, pairs, **QUIET)["accuracy"].tolist() == [0.0]
 
 
 # Refusals

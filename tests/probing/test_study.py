@@ -28,9 +28,9 @@ from interp.corpora import pairs
 from interp.probing import ProbingStudy
 from interp.probing.atlas.tables import Atlas
 from interp.probing.fitting import fit_sparse
-from interp.probing.group import split_pairs
 from interp.probing.probes import Probe
 from interp.probing.sparse import SparseProbe
+from interp.probing.splits import split_tasks
 from interp.probing.states import States
 
 KINDS = ("gpt2", "llama", "bert")
@@ -235,7 +235,7 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
     found = probing.sweep(states, methods=["l0"], l0_strengths=[0.2, 0.7], controls=["none"], steps=200, progress=False)
     for task, state in itertools.product("tu", (1, 2)):
         one = probing.probe(found, task, state)
-        split, vectors = split_pairs(table, task), states.load(state).astype(np.float64)
+        split, vectors = split_tasks(table)[task], states.load(state).astype(np.float64)
         neurons = found.neurons.query("task == @task and state == @state").sort_values("dim")
         train = vectors[split.train].reshape(-1, WIDTH)
         np.testing.assert_allclose(neurons["mean"], train.mean(0), atol=1e-9)
@@ -265,7 +265,7 @@ def judged_pairs(hf: Any, tokenizer: Any, kind: str, task: str, share: float, n:
     """Pairs in which the model prefers this share of the good sentences, also among the tested pairs."""
     table = toy_pairs(n, task)
     scores = [[log_probability(hf, tokenizer, kind, text) for text in row[:2]] for row in table.to_numpy()]
-    tested = split_pairs(table, task).test
+    tested = split_tasks(table)[task].test
     turn = {int(row): number >= round(share * len(tested)) for number, row in enumerate(tested)}
     for row, (good, bad) in enumerate(scores):
         if (good > bad) == turn.get(row, False):
@@ -311,7 +311,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
         for name in ("found", "matched", "random")
     }
 
-    chosen = table.iloc[split_pairs(table, "t").test]
+    chosen = table.iloc[split_tasks(table)["t"].test]
     sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
     tokens = np.concatenate([hidden(hf, kind, state, framed(tokenizer, kind, text)) for text in sentences])
     means, size = tokens.mean(0), np.sqrt((tokens**2).mean(0))
@@ -358,7 +358,7 @@ def test_random_neurons_are_matched_in_perplexity(
     model, hf = load_toy("gpt2"), peer(hf_directory("gpt2"), "gpt2")
     table = judged_pairs(hf, model.tokenizer, "gpt2", "t", 0.75)
     sets = removed_dims(monkeypatch)
-    chosen = table.iloc[split_pairs(table, "t").test]
+    chosen = table.iloc[split_tasks(table)["t"].test]
     sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
 
     def judged(dims: list[int]) -> tuple[float, float]:
@@ -481,8 +481,8 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
     named, states = shared_direction
     found = probing.shared.general(states, steps=150)
     table, vectors = states.pairs, states.load(3).astype(np.float64)
-    assert len(split_pairs(table, "a").train) == 105, "more than the 100 that are used"
-    used = {task: split_pairs(table, task).train[:100] for task in named}
+    assert len(split_tasks(table)["a"].train) == 105, "more than the 100 that are used"
+    used = {task: split_tasks(table)[task].train[:100] for task in named}
     every = vectors[np.concatenate(list(used.values()))].reshape(-1, 24)
     mean, sd = every.mean(0), every.std(0)
     sets = {
@@ -497,7 +497,7 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
     for (task, trained_on), others in sets.items():
         Z = np.concatenate([(vectors[used[t]] - mean) / sd for t in others])
         X, y = np.concatenate([Z[:, 0], Z[:, 1]]), np.repeat([1, 0], len(Z))
-        test = (vectors[split_pairs(table, task).test] - mean) / sd
+        test = (vectors[split_tasks(table)[task].test] - mean) / sd
         dense = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=5_000).fit(X, y).coef_[0]
         part = fit_sparse(
             torch.from_numpy(X).float()[None], torch.from_numpy(y).float()[None, :, None], l0_strengths=[0.2],
@@ -526,7 +526,7 @@ def test_intervals_are_scipys_bootstrap() -> None:
     vectors = planted(250, 6, [0], seed=0, shift=1.0)
     states = tables({"t": vectors})
     row = probing.sweep(states, methods=["dense"], controls=["none"], progress=False).probes.iloc[0]
-    split = split_pairs(states.pairs, "t")
+    split = split_tasks(states.pairs)["t"]
     X = np.concatenate([vectors[split.train, side] for side in (0, 1)]).astype(np.float64)
     mean, sd = X.mean(0), X.std(0)
     probe = LogisticRegression(fit_intercept=False, tol=1e-10).fit((X - mean) / sd, np.repeat([1, 0], len(split.train)))
@@ -548,7 +548,7 @@ def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
     found = probing.sweep(
         states, ks=(1, 3, 12), steps=150, controls=["none", "rotation"], seeds=[0], progress=False
     ).probes
-    split = split_pairs(states.pairs, "t")
+    split = split_tasks(states.pairs)["t"]
     X = np.concatenate([vectors[split.train, side] for side in (0, 1)]).astype(np.float64)
     Z, y = (X - X.mean(0)) / X.std(0), np.repeat([1, 0], len(split.train))
     test = (vectors[split.test] - X.mean(0)) / X.std(0)
@@ -638,7 +638,7 @@ def test_planted_truth_at_the_size_of_llama() -> None:
     followers = np.arange(1_000, 1_040)
     vectors[:, :, followers] += 0.3 * np.tile(vectors[:, :, informative], 2)
     states = tables({"t": vectors})
-    split = split_pairs(states.pairs, "t")
+    split = split_tasks(states.pairs)["t"]
     X = np.concatenate([vectors[split.train, 0], vectors[split.train, 1]])
     y = np.repeat([1, 0], len(split.train))
     truth = set(informative)
@@ -701,7 +701,7 @@ def test_study_has_every_table(
     for name in ("transfer", "general", "overlap", "ablation", "views"):
         assert (found.tables[name]["state"] == state).all()
     for (task, kind), part in found.views.groupby(["task", "sentence"]):
-        tested = table.iloc[split_pairs(table, str(task)).test[0]]
+        tested = table.iloc[split_tasks(table)[str(task)].test[0]]
         sentence = tested[f"sentence_{kind}"]
         tokens, scores = probing.token_scores(model, probing.probe(found, task, state), sentence, bos=True)
         assert part["token"].tolist() == tokens
@@ -711,7 +711,8 @@ def test_study_has_every_table(
     assert state == max(by_state, key=lambda one: by_state[one])
     tasks: Any = found.tasks.set_index("task")
     assert (tasks["model_accuracy"] == 1).all()
-    assert (tasks["n_judged"] == 6).all()
+    assert (tasks["n_judged"] == 30).all()
+    assert (tasks["n_judged_test"] == 6).all()
     assert tasks.loc["u", ["field", "linguistics_term", "n_pairs"]].tolist() == ["f", "y", 30]
     own = found.transfer.query("method == 'dense' and train_task == 't' and test_task == 't'")["accuracy"].item()
     assert own == plain.query("task == 't' and state == @state")["accuracy"].item()
@@ -770,8 +771,10 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     found = probing.study(model, study_pairs, states=[1], score="per_token", bos=False, **options)
     assert found.provenance["score"] == "per_token"
     assert found.judgements["score"].unique().tolist() == ["per_token", "sum", "per_character", "per_byte"]
-    tested = pd.concat([study_pairs.iloc[split_pairs(study_pairs, name).test] for name in study_pairs["UID"].unique()])
-    alone = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
+    tested = pd.concat([study_pairs.iloc[split_tasks(study_pairs)[name].test] for name in study_pairs["UID"].unique()])
+    of_test = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
+    assert found.tasks["model_accuracy_test"].tolist() == of_test["accuracy"].tolist()
+    alone = probing.minimal_pair_accuracy(model, study_pairs, scores=["per_token"], bos=False, progress=False)
     assert found.tasks["model_accuracy"].tolist() == alone["accuracy"].tolist()
     judged = found.judgements[found.judgements["score"] == "per_token"].reset_index(drop=True)
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)

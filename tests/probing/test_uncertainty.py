@@ -15,8 +15,9 @@ from scipy import stats
 from interp import probing
 from interp.corpora.pairs import COLUMNS
 from interp.probing import equivalence, uncertainty
-from interp.probing.group import Group, Split
+from interp.probing.group import Group
 from interp.probing.sparse import SparseProbe
+from interp.probing.splits import Split
 from interp.probing.states import States
 from interp.probing.sweeps import Sweep
 from interp.probing.tables import _worth
@@ -165,7 +166,9 @@ def group_of(vectors: np.ndarray, n_train: int) -> Group:
     """Made from states `[tasks, pairs, 2, d]`; the first pairs of each task are for training."""
     n_tasks, n = vectors.shape[:2]
     rows = np.arange(n_tasks * n).reshape(n_tasks, n)
-    splits = {f"t{i}": Split(one[:n_train], one[n_train : n_train + 2], one[n_train:]) for i, one in enumerate(rows)}
+    alone = np.ones(n - n_train, dtype=int)
+    parts = [(one[:n_train], one[n_train : n_train + 2], one[n_train:], alone) for one in rows]
+    splits = {f"t{i}": Split(*part) for i, part in enumerate(parts)}
     flat = vectors.reshape(-1, *vectors.shape[2:]).astype(np.float32)
     return Group(flat, splits, raw=False, unit="rms", device=torch.device("cpu"))
 

@@ -5,18 +5,28 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from interp.checks import check_choice, whole_number
 from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
 from interp.declare import Bos
 from interp.models.identity import weight_hash
 from interp.models.sites import Model, is_encoder
-from interp.probing.atlas.sums import Place, Scale, UnitSums, bytes_of_sums, folds_of, pair_batches, places
+from interp.probing.atlas.sums import (
+    Place,
+    Scale,
+    UnitSums,
+    bytes_of_sums,
+    folds_of,
+    pair_batches,
+    places,
+    signs_of,
+)
 from interp.probing.atlas.units import TaskUnits, task_units
 from interp.probing.options import Position
+from interp.probing.splits import UsedPairs, used_pairs
 from interp.probing.states import state_rows
 from interp.run.passes import Passes, Reading
 
@@ -28,7 +38,7 @@ FOLDS = 2
 _AT_ONCE = 256 * 2**20  # bytes of sums that are held at the same time
 LEVEL = 0.05
 """The level of a permutation test."""
-_FEWEST = 6  # pairs in a fold; flipping them in 2⁶ ways is enough for a p of .05
+_FEWEST = 6  # groups in a fold; flipping them in 2⁶ ways is enough for a p of .05
 _SCALED_BY, _FEWEST_SCALED = 64, 8  # the scale of histograms comes from one pair in 64, but from at least 8
 
 
@@ -57,40 +67,58 @@ def unit_passes(
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
     table = _with_controls(pairs, controls)
-    groups = table.groupby("control", sort=False)
-    tasks = {
-        TaskKey(str(task), str(control)): np.flatnonzero((table["UID"] == task) & (table["control"] == control))
-        for control, part in groups
-        for task in part["UID"].unique()
-    }
-    for key, numbers in tasks.items():
-        _check_size(key, len(numbers), folds)
-    rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    rows = state_rows(model, sentences_of(table), position, bos=bos)
+    used = used_pairs(table, rows, by=("UID", "control"))
+    tasks = _divided(table, used, folds)
     where, settled = places(model), settled_bos(model, bos)
     settings = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
     found: dict[TaskKey, TaskUnits] = {}
     for some in _chunks(list(tasks), where, folds):
-        scales = [Scale(model, where, sample(tasks[key])) for key in some]
-        some_batches = pair_batches(model, rows, [sample(tasks[key]) for key in some], position, settings)
+        samples = [sample(tasks[key].pairs) for key in some]
+        scales = [Scale(model, where, few) for few in samples]
+        some_batches = pair_batches(model, rows, samples, position, settings)
         yield [Reading("scales of units", some_batches, scales)]
-        each = list(zip(some, scales, strict=True))
-        observers = [_sums(model, where, tasks[key], folds, scale) for key, scale in each]
-        all_batches = pair_batches(model, rows, [tasks[key] for key in some], position, settings)
+        observers = [UnitSums(model, where, *tasks[key], scale=scale) for key, scale in zip(some, scales, strict=True)]
+        all_batches = pair_batches(model, rows, [tasks[key].pairs for key in some], position, settings)
         yield [Reading("units", all_batches, observers)]
         for key, observer in zip(some, observers, strict=True):
             found[key] = task_units(observer)
             _check_differs(key, found[key], position)
-    return found, settings | {"position": position}
+    return found, settings | {"position": position, "pair_counts": used.counts}
+
+
+class _Divided(NamedTuple):
+    """The pairs of a task that are used, the fold of each, and its signs; see `UnitSums`."""
+
+    pairs: Int[np.ndarray, " pairs"]
+    fold: Int[np.ndarray, " pairs"]
+    signs: Float[np.ndarray, "flips pairs"]
+
+
+def _divided(table: pd.DataFrame, used: UsedPairs, folds: int) -> dict[TaskKey, _Divided]:
+    """Every task, with its groups of pairs drawn into folds. A group of several tasks is in the same fold of each.
+
+    Raises ValueError for a task with fewer than six groups in a fold.
+    """
+    fold_of: dict[int, int] = {}
+    tasks: dict[TaskKey, _Divided] = {}
+    for task, control in table[["UID", "control"]].drop_duplicates().itertuples(index=False):
+        here = (table["UID"] == task) & (table["control"] == control)
+        pairs = np.flatnonzero(here & used.used)
+        groups, group = np.unique(used.group[pairs], return_inverse=True)
+        for number, fold in zip(groups.tolist(), folds_of(len(groups), folds).tolist(), strict=True):
+            fold_of.setdefault(number, fold)
+        fold = np.array([fold_of[number] for number in groups.tolist()])
+        key = TaskKey(str(task), str(control))
+        _check_size(key, int(here.sum()), len(groups), np.bincount(fold, minlength=folds))
+        tasks[key] = _Divided(pairs, fold[group], signs_of(len(groups), FLIPS)[:, group])
+    return tasks
 
 
 def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
     """The pairs that scale the histograms of a task, spread evenly over all pairs."""
     n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
     return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
-
-
-def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale) -> UnitSums:
-    return UnitSums(model, where, pairs, folds_of(len(pairs), folds), flips=FLIPS, scale=scale)
 
 
 def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
@@ -124,10 +152,11 @@ def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFra
     return pd.concat(tables, ignore_index=True)
 
 
-def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:
-    if n_pairs // folds < _FEWEST:
+def _check_size(key: TaskKey, n_pairs: int, n_groups: int, in_folds: Int[np.ndarray, " folds"]) -> None:
+    if in_folds.min() < _FEWEST:
         what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
-        needed = f"{what}, {n_pairs // folds} in each of {folds} folds; a permutation test at {LEVEL:g} needs"
+        what += f" in {n_groups} groups that share no sentence" * (n_groups < n_pairs)
+        needed = f"{what}, {in_folds.min()} in each of {len(in_folds)} folds; a permutation test at {LEVEL:g} needs"
         raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
 
 

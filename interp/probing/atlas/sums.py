@@ -29,6 +29,7 @@ from interp.run import moments
 from interp.run.observers import Observer, fingerprint
 
 __all__ = ["BINS", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places", "scaled_bins"]
+__all__ += ["signs_of"]
 
 BINS = 32
 """The number of bins of a histogram, with equal shares of a normal distribution with the unit's mean and SD."""
@@ -59,9 +60,14 @@ def places(model: Model) -> list[Place]:
     return sorted(found, key=lambda place: get_args(Of).index(place.of))
 
 
-def folds_of(n_pairs: int, folds: int, seed: int = 0) -> Int[np.ndarray, " pairs"]:
-    """The fold of each pair, drawn at random, with equally many pairs in each fold."""
-    return np.asarray(np.random.default_rng([seed, n_pairs]).permutation(np.arange(n_pairs) % folds))
+def folds_of(n_groups: int, folds: int, seed: int = 0) -> Int[np.ndarray, " groups"]:
+    """The fold of each group of pairs, drawn at random, with equally many groups in each fold."""
+    return np.asarray(np.random.default_rng([seed, n_groups]).permutation(np.arange(n_groups) % folds))
+
+
+def signs_of(n_groups: int, flips: int, seed: int = 0) -> Float[np.ndarray, "flips groups"]:
+    """Random signs: −1 where the labels of a group of pairs are flipped."""
+    return np.random.default_rng([seed, n_groups]).choice([-1.0, 1.0], (flips, n_groups))
 
 
 def bytes_of_sums(units: int, folds: int, flips: int) -> int:
@@ -164,9 +170,8 @@ class UnitSums(_OfTask):
     Args:
         pairs: the numbers of the pairs in the table of all pairs.
         fold: the fold of each pair.
-        flips: how often labels are flipped at random within pairs.
+        signs: for each time that labels are flipped at random within pairs, 1 or −1 for each pair.
         scale: the scale from a sample of the same task.
-        seed: the seed for the flips.
     """
 
     def __init__(
@@ -175,13 +180,11 @@ class UnitSums(_OfTask):
         where: Sequence[Place],
         pairs: Int[np.ndarray, " pairs"],
         fold: Int[np.ndarray, " pairs"],
+        signs: Float[np.ndarray, "flips pairs"],
         *,
-        flips: int,
         scale: Scale,
-        seed: int = 0,
     ) -> None:
         self.folds = int(fold.max()) + 1
-        signs = np.random.default_rng([seed, len(pairs)]).choice([-1.0, 1.0], (flips, len(pairs)))
         described = {"fold": fingerprint(fold), "signs": fingerprint(signs)}
         described["scale"] = fingerprint(torch.cat([part for place in where for part in scale.of(place)]))
         super().__init__(model, where, pairs, **described)
@@ -190,7 +193,7 @@ class UnitSums(_OfTask):
         for place in where:
             for name in ("difference", "sum"):
                 self.add_state(f"{name}.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
-            self.add_state(f"flipped.{place.key}", (self.folds, flips, place.width))
+            self.add_state(f"flipped.{place.key}", (self.folds, len(signs), place.width))
             self.add_state(f"signs.{place.key}", (self.folds, place.width))
             self.add_state(f"counts.{place.key}", (self.folds, 2, BINS, place.width))
 

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import COLUMNS, check_pairs, name_of
 from interp.declare import Bos
 from interp.findings import Finding
 from interp.models.sites import Model, check_model
@@ -142,8 +142,8 @@ def map_units(
     check_model(model)
     check_pairs(pairs)
     found, settings = yield from unit_passes(model, pairs, controls, position=position, folds=folds, bos=bos)
-    corpus = pairs.attrs.get("source", f"{len(pairs):,} minimal pairs")
-    return Atlas(provenance=provenance(model, settings, corpus=corpus), **atlas_tables(found, places(model), pairs))
+    about = provenance(model, settings, corpus=name_of(pairs))
+    return Atlas(provenance=about, **atlas_tables(found, places(model), pairs))
 
 
 def atlas_tables(
