@@ -61,7 +61,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         >>> [found.analysis for found in ask_all(model, text, **asked, settings=own, progress=False)]
         ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
-    source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
+    of_text: list[str] = []
+    with collecting(of_text):
+        source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
     table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
     bos, encoder = settled_bos(model, options.bos), is_encoder(model)
@@ -97,8 +99,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
         result: Result = yield from find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
-        if told := [*(caveats if "unigram" in known else []), *result.provenance.get("caveats", [])]:
-            result.provenance["caveats"] = told
+        before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if "unigram" in known else [])]
+        if said := [*before, *result.provenance.get("caveats", [])]:
+            result.provenance["caveats"] = said
         if left_out:
             result.provenance["left_out"] = left_out
         return result

@@ -23,7 +23,7 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings, unicode_text, whole_number
+from interp.checks import argument, list_of_strings, unicode_text, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.declare import Several, listed
 from interp.paths import BUNDLED, HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
@@ -41,7 +41,6 @@ _LAYOUTS: tuple[dict[str, str], ...] = (
     {"sentence_good": "sen", "sentence_bad": "wrong_sen", "UID": "phenomenon"},
 )  # fmt: skip
 """The names of the columns in BLiMP, JBLiMP and MultiBLiMP."""
-_NAMED = "good=, bad= and task= (--good, --bad, --task)"
 
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
 _LEXICON: dict[str, Any] = json.loads((BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
@@ -212,7 +211,7 @@ def load(
     named = {column: name for column, name in given.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
-        raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
+        raise ValueError(f"the columns of {source!r} are known; leave out {_named()}, which are for other tables")
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     if isinstance(source, DataFrame):
         name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs", named)
@@ -240,6 +239,11 @@ def load(
     own = source.attrs if isinstance(source, DataFrame) else {"source": source if published else Path(source).name}
     pairs.attrs["source"] = str(own.get("source", f"{len(pairs):,} minimal pairs"))
     return pairs
+
+
+def _named() -> str:
+    """The options that name columns, for an error."""
+    return f"{argument('good')}, {argument('bad')} and {argument('task')}"
 
 
 def check_pairs(pairs: DataFrame) -> None:
@@ -319,7 +323,7 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     names = known | dict(named)
     missing = [name for name in names.values() if name not in there]
     if missing:
-        how = f"a table of minimal pairs has both sentences; name other columns with {_NAMED}"
+        how = f"a table of minimal pairs has both sentences; name other columns with {_named()}"
         raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
     return {column: table.choose(name) for column, name in names.items()}
 
