@@ -239,10 +239,20 @@ def test_counts_equal_a_plain_count(load_toy, texts):
     assert counts.counts.tolist() == np.bincount(flat, minlength=67).tolist()
     two = corpora.count_unigrams(model, corpora.load(texts, limit=2))
     assert two.n_tokens == len(ids(texts[0])) + len(ids(texts[1]))
-    many = corpora.load(texts * 200)
-    parallel = corpora.count_unigrams(model, many, processes=2)
-    assert (parallel.counts == 200 * counts.counts).all()
     assert counts.distribution.sum() == pytest.approx(1)
+
+
+def test_only_a_large_text_is_counted_in_processes(load_toy, texts, monkeypatch):
+    model, started = load_toy("gpt2"), []
+    pool = unigrams.ProcessPoolExecutor
+    monkeypatch.setattr(unigrams, "ProcessPoolExecutor", lambda *how, **more: started.append(how) or pool(*how, **more))
+    counts = corpora.count_unigrams(model, texts, processes=2)
+    many = corpora.load(texts * 200)
+    assert (corpora.count_unigrams(model, many, processes=2).counts == 200 * counts.counts).all()
+    assert not started, "six chunks of 1,000 texts are not worth it"
+    monkeypatch.setattr(unigrams, "_WORTH_PROCESSES", 6)
+    assert (corpora.count_unigrams(model, many, processes=2).counts == 200 * counts.counts).all()
+    assert len(started) == 1
 
 
 def test_counts_that_are_added(load_toy, texts, tmp_path):
