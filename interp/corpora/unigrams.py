@@ -178,9 +178,9 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
         texts: any number of strings.
         corpus: a name for the source, saved with the counts.
         d_vocab: the size of the model's output vocabulary.
-        processes: the number of worker processes, for a fast tokenizer (with a `tokenizer.json`) and a text of more than
-            about 16,000 texts or 16 million characters; a smaller one is counted sooner in this process. With more than
-            one, the calling script must be importable, with its work under `if __name__ == "__main__":`.
+        processes: the number of worker processes, for a fast tokenizer (with a `tokenizer.json`) and more than about
+            16,000 texts or 16 million characters; fewer are counted sooner in this process. With more than one, the
+            calling script must be importable, with its work under `if __name__ == "__main__":`.
 
     Raises:
         ValueError: a token id lies outside the vocabulary, or there are no tokens.

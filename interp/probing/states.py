@@ -248,7 +248,7 @@ def _read(
     known, done = ({}, 0) if shard is None else shard.load()
     held = {} if tokens is None else tokens.state
     held |= {name: known.pop(name) for name in held if name in known}
-    found = {str(state): torch.zeros((len(rows), sites.width)) for state in sites.names} | known
+    found = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | known
     start, hooks = done, hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
