@@ -77,7 +77,9 @@ def latex(
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
     if rest := [one.name for one in shown if one not in chosen]:
-        lines.append(f"% not shown, to fit in {width:g} inches: {', '.join(map(_one_line, rest))}; name columns to choose others")
+        lines.append(
+            f"% not shown, to fit in {width:g} inches: {', '.join(map(_one_line, rest))}; name columns to choose others"
+        )
     return "\n".join([*lines, ""])
 
 
