@@ -100,10 +100,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
         result: Result = yield from find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
         before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if "unigram" in known else [])]
-        if said := [*before, *result.provenance.get("caveats", [])]:
-            result.provenance["caveats"] = said
-        if left_out:
-            result.provenance["left_out"] = left_out
+        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": left_out}
+        result.provenance.update({name: value for name, value in more.items() if value})
         return result
 
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
