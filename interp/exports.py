@@ -79,7 +79,7 @@ def export(
     book = [place / f"{name}.xlsx"] if "xlsx" in formats else []
     for path in (*paths, *book):
         if os.path.lexists(path):
-            raise FileExistsError(f"{path} already exists; choose another --out, or move it")
+            raise FileExistsError(f"{path} already exists; choose another directory, or move it")
     if book and (large := [name for name, table in tables.items() if len(table) > _SHEET_ROWS]):
         rows = f"{len(tables[large[0]]):,} rows, a sheet at most {_SHEET_ROWS:,}"
         raise ValueError(f"{large[0]} has {rows}; write it as csv, or name other tables")

@@ -77,7 +77,9 @@ def latex(
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
     if rest := [one.name for one in shown if one not in chosen]:
-        lines.append(f"% not shown, to fit in {width:g} inches: {', '.join(rest)}; name columns to choose others")
+        lines.append(
+            f"% not shown, to fit in {width:g} inches: {', '.join(map(_one_line, rest))}; name columns to choose others"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -106,9 +108,14 @@ def _first(row: str) -> str:
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
+def _one_line(text: str) -> str:
+    """Text without the line breaks that would end a comment."""
+    return " ".join(text.splitlines())
+
+
 def _escaped(text: str) -> str:
     """Text as LaTeX writes it: symbols as formulas, `b_LN` with an index, `1.2e−05` as a power of ten."""
-    pieces = _TRANSLATED.sub(_translated, text.replace("\n", " "))
+    pieces = _TRANSLATED.sub(_translated, _one_line(text))
     return re.sub(r"(?<!\\)\$\$", "", pieces)  # joins two adjacent formulas
 
 

@@ -34,6 +34,16 @@ __all__ = ["Result", "load_result", "provenance"]
 
 version = functools.cache(importlib.metadata.version)  # reads files each time
 
+_READ: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "corpus", "rule", "mode", "position", "score"), (str,)),
+    **dict.fromkeys(("n_layers", "state"), (int,)),
+    **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
+    **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),
+    **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning"), (dict,)),
+    **dict.fromkeys(("atlas", "atlas.absent"), (dict,)),
+}
+"""The types of what findings, figures and pages read in a provenance."""
+
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
 _WIDE = 118  # columns of a terminal
@@ -98,7 +108,9 @@ class Result:
 
     @property
     def where(self) -> str:
-        """The model and the text it read, as a name for the result."""
+        """The model and the text it read, as a name for the result. Raises ValueError if the provenance lacks them."""
+        if not {"model", "corpus"} <= set(self.provenance):
+            raise ValueError("its provenance names no model and text; run the analysis again")
         return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
 
     @property
@@ -271,6 +283,7 @@ class Result:
             raise ValueError(f"{source} lacks {missing}: {why}; run the analysis again")
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} has no provenance; run the analysis again")
+        _check_provenance(described, saved["provenance"])
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
         return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
@@ -329,6 +342,18 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
         return reader(path)
     except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); run the analysis again") from None
+
+
+def _check_provenance(path: Path, found: Mapping[str, Any]) -> None:
+    """Raise ValueError for an entry of another type than its readers expect."""
+    for name, kinds in _READ.items():
+        outer, _, inner = name.rpartition(".")
+        entries = found.get(outer, {}) if outer else found
+        value = entries.get(inner)
+        if inner in entries and not isinstance(value, kinds) and not (value is None and kinds == (int, float)):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            what = f"{name} in the provenance is {value!r:.40}, expected {expected}"
+            raise ValueError(f"{path} is damaged ({what}); run the analysis again")
 
 
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -60,7 +60,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         >>> [found.analysis for found in ask_all(model, text, **asked, settings=own, progress=False)]
         ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
-    source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
+    of_text: list[str] = []
+    with collecting(of_text):
+        source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
     pairs = minimal_pairs.read(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
     bos, encoder = settled_bos(model, options.bos), is_encoder(model)
@@ -97,10 +99,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
         result: Result = yield from find(analysis.answer).passes(model, read, **(given | own[analysis.name]))
         counted = "counts" in kinds(analysis.options).values()
-        if told := [*(caveats if counted else []), *result.provenance.get("caveats", [])]:
-            result.provenance["caveats"] = told
-        if left_out:
-            result.provenance["left_out"] = left_out
+        before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if counted else [])]
+        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": left_out}
+        result.provenance.update({name: value for name, value in more.items() if value})
         return result
 
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}

@@ -103,6 +103,17 @@ def test_a_cell_at_the_start_of_a_row_is_not_an_argument_of_the_row_before(cell)
     assert latex(table).splitlines()[4] == f"{{}}{cell} & 1 \\\\"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x85", "\u2028"])
+def test_a_name_of_a_column_stays_in_its_comment(end):
+    hostile = f"x{end}\\input{{secret}}"
+    table = pd.DataFrame({"keys": ["a long cell, which leaves no room"], hostile: ["a"], f"y{end}": ["b"]})
+    written = latex(table, width=2.5)
+    [*_, comment] = written.splitlines()
+    assert comment.startswith("% not shown, to fit in 2.5 inches: ")
+    assert "\\input" in comment
+    assert latex(table, columns=[hostile]).splitlines()[2] == r"x \textbackslash{}input\{secret\} \\"
+
+
 def test_an_empty_table_is_a_comment():
     assert latex(TABLE.iloc[:0]).startswith("%")
 

@@ -4,14 +4,25 @@ import re
 
 import pytest
 import torch
+import transformers
 from toys import ROOT
 
 from interp.attention.profile import DimensionProfile
 from interp.corpora import token_classes
+from interp.corpora.sentences import encode
+from interp.corpora.unigrams import tokenizer_hash
 from interp.hooks import ablate_dims, prune_output_dims, scale_bias
 from interp.models.sites import hook_name
 from interp.run.observers import Observer
-from interp.testing import WORDS, assert_observer_merges, assert_recipe, toy_decoder, toy_encoder
+from interp.testing import (
+    WORDS,
+    assert_observer_merges,
+    assert_recipe,
+    toy_bridge,
+    toy_decoder,
+    toy_encoder,
+    toy_tokenizer,
+)
 
 TEXTS = [" ".join(WORDS[start : start + 1 + start % 7]) for start in range(0, 50, 4)]
 PAGE = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
@@ -210,3 +221,14 @@ def test_the_page():
         exec(compile(block, "docs/testing.md", "exec"), names)
     for name in ("test_without_positions", "test_largest_residual_merges", "test_largest_residual_is_the_largest"):
         names[name]()
+
+
+@pytest.mark.parametrize("kind", ["Qwen2Config", "LlamaConfig"])
+def test_every_architecture_reads_the_words(kind):
+    """transformers gives a Qwen2 a tokenizer class that knows no words, whatever was saved with it."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = toy_bridge(getattr(transformers, kind)(vocab_size=67, num_key_value_heads=2, **sizes))
+    toy, texts = toy_tokenizer(), [" ".join(WORDS), "W1 W2 nothing"]
+    assert encode(model.tokenizer, texts) == encode(toy, texts)
+    assert model.tokenizer.decode([7, 8]) == "w0 w1"
+    assert tokenizer_hash(model.tokenizer) == tokenizer_hash(toy_decoder().tokenizer)

@@ -60,7 +60,7 @@ class KeyAblation(GroupedKeyObserver):
 
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
         dims = {str(layer): list(filled) for layer, filled in fills.items()}
-        means = fingerprint(torch.tensor([fill for filled in fills.values() for fill in filled.values()]))
+        means = fingerprint(np.array([fill for filled in fills.values() for fill in filled.values()]))
         super().__init__(model, classes, fills, dims=dims, means=means)
         self.fills = fills
         for layer, filled in fills.items():
@@ -321,7 +321,7 @@ def _through_the_stream(
     """Each layer with its attention by class when a dimension of the residual stream that enters it is replaced."""
     for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
         observer = AttentionByClass(model, classes, layers=[layer])
-        means = torch.full((model.cfg.d_model,), fill)
+        means = torch.full((model.cfg.d_model,), fill, dtype=torch.float32)
         with running(model, ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
             observe(model, prepared, observer, progress=progress)
         yield layer, observer

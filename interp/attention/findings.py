@@ -9,7 +9,7 @@ import pandas as pd
 from interp.attention.claims import CONTROLS, MOST_APART
 from interp.findings import Finding, Verdict, side
 
-__all__ = ["steered"]
+__all__ = ["steered", "untested"]
 
 _OF = 1 + CONTROLS  # p is a whole number of these parts
 _FEW, _MANY = _OF // 20, _OF // 5  # p = .05 and p = .2
@@ -44,6 +44,15 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
             form="{:+z.4f}",
             control_form="{:.4f}",
         )
+
+
+def untested(outliers: pd.DataFrame, ablation: pd.DataFrame) -> Iterator[str]:
+    """How many outlier dimensions were removed, if some were and others were not."""
+    n, removed = outliers["dim"].nunique(), ablation.loc[ablation["set"] == "outlier", "dim"].unique()
+    if 0 < len(removed) < n:
+        which = ", ".join(map(str, removed))
+        few = f"{n:,} dimensions are outliers in some state, and only {len(removed)} of them were removed ({which})"
+        yield f"{few}; nothing is said of the others"
 
 
 def _named(key_class: str, words: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.columns import IN_PAPER, MEANINGS
-from interp.attention.findings import steered
+from interp.attention.findings import steered, untested
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Average, Rule, Weights
 from interp.attention.patterns import AttentionByClass
@@ -112,6 +112,10 @@ class AttentionStudy(Result):
         epsilon = self.provenance.get("epsilon", math.nan)
         found = *steered(self.claims, self.class_words), *sink_findings(self.tables, epsilon)
         return over_texts(found, self.provenance.get("intervals", {}))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return *super().caveats, *untested(self.outliers, self.ablation)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -251,6 +255,8 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "correlations": correlations.table,
         **_sink_tables(of_sinks, apart, outliers, massive.table),
     }
+    removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]
+    asked["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.analyses import load, names, others
+from interp.checks import of_command_line
 from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
@@ -109,7 +110,7 @@ def run(application: Callable[..., Any], given: list[str], *, packages: Sequence
         noted.add(str(message))
 
     try:
-        with warnings.catch_warnings():
+        with of_command_line(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show

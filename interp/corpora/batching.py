@@ -122,12 +122,13 @@ class Batches:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The settings; as `unknown_share`, the share of the text's tokens that the tokenizer does not know; as
-        `special_tokens`, how often each special token is written out in it; and what was seen. If the text has not been
-        read to its end, this reads it."""
+        """The settings; what was read of the source; as `unknown_share`, the share of the text's tokens that the
+        tokenizer does not know; as `special_tokens`, how often each special token is written out in it; and what was
+        seen. If the text has not been read to its end, this reads it."""
         counted = self.counted()
+        source = {} if self.corpus is None else self.corpus.about
         written = {"special_tokens": dict(counted.special)} if counted.special else {}
-        return {**self.settings, "unknown_share": counted.share, **written, **self.seen}
+        return {**self.settings, **source, "unknown_share": counted.share, **written, **self.seen}
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -157,9 +158,10 @@ def batches(
     `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens; an incomplete last row is
     left out. `"texts"` puts one text per row, padded on the right, and continues a text that is longer than a row in
     the next row. Rows are sorted by length within windows of 1,000. Every row of an encoder is `[CLS] … [SEP]`. For
-    causal models each real position is read, and its target is the next token of the row, but no prediction is read
-    at a beginning-of-sequence token that stands in the middle of a text, because a row begins there. For encoders with
-    a `mask_rate`, the masked positions are read.
+    causal models each real position is read, and its target is the next token of the row. Two predictions are not
+    read: at a beginning-of-sequence token that stands in the middle of a text, because a row begins there, and in
+    `"texts"` at the last position of a text, after which none of its tokens comes. For encoders with a `mask_rate`, the
+    masked positions are read.
 
     Args:
         corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are and must not contain
@@ -227,7 +229,7 @@ def batches(
         empty = True
         for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
-            batch = _batch_of(group, pad_id)
+            batch = _batch_of(group, pad_id, layout)
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
@@ -240,9 +242,12 @@ def batches(
     return Batches(settings, read=read, rows=stream.rows, **stream.of_whom)
 
 
-def _batch_of(group: Sequence[Row], pad_id: int) -> Batch:
+def _batch_of(group: Sequence[Row], pad_id: int, layout: Layout) -> Batch:
     batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
     batch.read[torch.tensor([row.resumed for row in group]), 0] = False
+    if layout == "texts":
+        ends = torch.tensor([row.ends_text for row in group])
+        batch.read.logical_and_((batch.targets >= 0) | ~ends[:, None])
     stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
     return replace(batch, stretches=stretches, rows=rows)
 
@@ -257,7 +262,7 @@ class _Rows(NamedTuple):
 
 def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
     check_ids(model, given)
-    ids = given.detach().cpu().numpy()
+    ids = given.detach().cpu().numpy().copy()  # the caller may change its own
     counted = Counted(ids.size, int((ids == unknown_id(model.tokenizer)).sum()))
     counted.checked(model.tokenizer, "these token ids")
     fingerprint, largest = xxhash.xxh3_128(ids.tobytes()).hexdigest(), int(ids.max())

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Integer
 
+from interp.checks import argument
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches
 from interp.corpora.frames import tokenizer_of
@@ -142,7 +143,7 @@ def _default(model: Model, prepared: Batches) -> Unigrams:
         name, tokenizer = prepared.corpus.name, unigrams.tokenizer_hash(model.tokenizer)
         ids = (ids for ids, _ in tokens_of(prepared.corpus.whole, model.tokenizer).chunks())
     elif is_encoder(model) and prepared.settings.get("mask_rate") is not None:
-        raise ValueError("masked token ids cannot be counted; give counts (unigram=, --unigram)")
+        raise ValueError(f"masked token ids cannot be counted; give counts with {argument('unigram')}")
     else:
         ids = (batch.tokens[batch.mask.bool()].cpu().numpy() for batch in prepared)
     return Unigrams(unigrams.total(map(np.bincount, ids), model.W_U.shape[1], name), name, tokenizer)

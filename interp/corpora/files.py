@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -14,22 +15,22 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import pandas as pd
 import pyarrow
 import xxhash
 from pyarrow.parquet import ParquetFile
 
-from interp.checks import unicode_text
+from interp.checks import argument, unicode_text
 from interp.paths import text_suffix
 
 __all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Table", "TableRow", "dataset_table", "frame_table", "has_header"]
-__all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled"]
+__all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled", "shortened"]
 
 LONGEST_LINE = 2**28
 ROWS_AT_ONCE = 256
@@ -56,19 +57,20 @@ Columns: TypeAlias = list[tuple[str, bool]]
 class Table:
     """The columns of the table `name`, and a function that reads its rows with (at least) the columns asked for.
 
-    If the table is `separated` by commas or tabs, empty cells do not count as texts.
+    If the table is `separated` by commas or tabs, empty cells do not count as texts. `unnamed` are the columns that
+    cannot be read because no header names them.
     """
 
     name: str
     columns: Columns
     read: Callable[[Sequence[str]], Iterable[TableRow]]
     separated: bool = False
+    unnamed: Columns = field(default_factory=list)
 
     @property
     def shown(self) -> str:
         """The names of the columns, for an error."""
-        names = [" ".join(name.split())[:60] for name, _ in self.columns[:20]]
-        return ", ".join(names) + ", …" * (len(self.columns) > 20)
+        return shortened([name for name, _ in self.columns])
 
     def choose(self, column: str | None) -> str:
         """The column to read: `column` if given, else the only column, the one called `text`, or the only one with
@@ -88,11 +90,15 @@ class Table:
         if len(found) != 1:
             what = "several columns" if found else "no column"
             hint = "; if its first line is not a header, add one above it" if self.separated else ""
-            raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with column= (--column){hint}")
+            raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with {argument('column')}{hint}")
         if names.count(found[0]) > 1:
             several = f"several columns {found[0]!r}; found {shown}"
             raise ValueError(f"{self.name} has {several}; give each a different name")
         return found[0]
+
+    def not_read(self, column: str) -> Columns:
+        """All columns but the one that is read."""
+        return [*(other for other in self.columns if other[0] != column), *self.unnamed]
 
     def texts(self, column: str) -> Iterator[str]:
         """The texts of a column. While reading, raises ValueError for a value that is not text."""
@@ -103,6 +109,11 @@ class Table:
                 raise ValueError(f"{place}: no text in column {column!r} (found: {found}); leave out rows without text")
             if value or not self.separated:
                 yield unicode_text(value, place)
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The names of columns, for a message."""
+    return ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
 
 
 def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
@@ -140,7 +151,15 @@ def is_dataset(source: object, *classes: str) -> bool:
 
 
 def dataset_table(dataset: Any, name: str) -> Table:
-    """A `datasets.Dataset` or `IterableDataset` as a table."""
+    """A `datasets.Dataset` or `IterableDataset` as a table, with the rows and columns that iterating over it gives.
+
+    What makes tensors or arrays of its numbers is left out, because texts are the same in any format.
+    """
+    look = getattr(dataset, "format", {})  # a streamed dataset has none
+    if look.get("type") == "custom":  # with_transform or set_transform
+        return Table(name, sampled(dataset), lambda _: numbered(name, dataset))
+    if look and not look["output_all_columns"]:
+        dataset = dataset.select_columns(look["columns"])
     dataset = dataset.with_format(None)
     kinds = {column: getattr(kind, "dtype", None) for column, kind in (dataset.features or {}).items()}
 
@@ -173,10 +192,10 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
         header: whether the first line of a `.csv` or `.tsv` certainly names the columns. Otherwise this is guessed.
         digest: a hash that is first updated with the bytes of the file.
 
-    Raises ValueError for a damaged file, also while reading.
+    Raises ValueError for a damaged file, also while reading, and for a file that is written to meanwhile.
     """
     suffix, name = text_suffix(path), str(path)
-    with path.open("rb") as packed, _explained(path, suffix), ExitStack() as stack:
+    with path.open("rb") as packed, _explained(path, suffix), _unwritten(packed, name), ExitStack() as stack:
         while digest is not None and (block := packed.read(2**20)):
             digest.update(block)
         packed.seek(0)
@@ -201,6 +220,16 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
             texts = ((number, line.strip("\r\n")) for number, line in enumerate(lines, 1) if line.strip())
             rows = ((f"{name}, line {number}", {UNNAMED: text}) for number, text in texts)
             yield Table(name, [(UNNAMED, True)], lambda _: rows)
+
+
+@contextmanager
+def _unwritten(file: IO[bytes], name: str) -> Iterator[None]:
+    """Raise ValueError at the end of the context if the open file was written to in it."""
+    before = os.fstat(file.fileno())
+    yield
+    after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise ValueError(f"{name} was written to while it was read; read it again when it is complete")
 
 
 @contextmanager
@@ -305,8 +334,8 @@ def _check_delimiter(first: list[str], name: str, called: str) -> None:
 
 
 def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -> Table:
-    """The rows of a .csv or .tsv as a table. Without a header, the table has only the first column that holds more than
-    numbers."""
+    """The rows of a .csv or .tsv as a table. Without a header, only the first column that holds more than numbers can
+    be read."""
     first = list(islice(rows, SAMPLE + 1))
     if not first:
         return Table(name, [], lambda _: [])
@@ -320,7 +349,8 @@ def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -
         raise ValueError(f"{name} has no column of text in its first {SAMPLE} rows; expected one")
     index = strings.index(True) if any(strings) else 0
     unnamed = ((place, {UNNAMED: row[index]}) for place, row in chain(first, rows))
-    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True)
+    others = [(f"column {i}", of_strings) for i, of_strings in enumerate(strings, 1) if i != index + 1]
+    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=others)
 
 
 def has_header(rows: list[list[str]]) -> bool:

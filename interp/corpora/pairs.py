@@ -23,7 +23,7 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings, unicode_text, warn, whole_number
+from interp.checks import argument, list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.declare import Several, listed
@@ -44,7 +44,6 @@ _LAYOUTS: tuple[dict[str, str], ...] = (
 )  # fmt: skip
 """The names of the columns in BLiMP, JBLiMP and MultiBLiMP."""
 _LIKE_A_TASK = re.compile(r"(task|uid|paradigm|phenomenon|category|condition|construction|rule|type|class|template)s?")
-_NAMED = "good=, bad= and task= (--good, --bad, --task)"
 
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
 
@@ -202,7 +201,7 @@ def read(
     named = {column: name for column, name in given.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
-        raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
+        raise ValueError(f"the columns of {source!r} are known; leave out {_named()}, which are for other tables")
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     origin = source if isinstance(source, PairTable) else None
     source = source.table if isinstance(source, PairTable) else source
@@ -251,7 +250,7 @@ def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
     """What to know about columns that were not read. Nothing is said of data with all columns of published pairs."""
     for column in [column for column, is_like_a_task in unused.items() if is_like_a_task]:
         what = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
-        yield f"{what}; to tell these tasks apart, name it with task={column!r} (--task)"
+        yield f"{what}; to tell these tasks apart, name it with {argument('task', column)}"
     if others := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
         shown = ", ".join(" ".join(column.split())[:60] for column in others[:20]) + ", …" * (len(others) > 20)
         yield f"{name} has columns that were not read: {shown}"
@@ -265,6 +264,11 @@ def sentences_of(pairs: DataFrame) -> list[str]:
         ['She is.', 'She are.']
     """
     return list(pairs[list(_SENTENCES)].to_numpy().ravel())
+
+
+def _named() -> str:
+    """The options that name columns, for an error."""
+    return f"{argument('good')}, {argument('bad')} and {argument('task')}"
 
 
 def check_pairs(pairs: DataFrame) -> None:
@@ -352,7 +356,7 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     names = known | dict(named)
     missing = [name for name in names.values() if name not in there]
     if missing:
-        how = f"a table of minimal pairs has both sentences; name other columns with {_NAMED}"
+        how = f"a table of minimal pairs has both sentences; name other columns with {_named()}"
         raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
     return {column: table.choose(name) for column, name in names.items()}
 

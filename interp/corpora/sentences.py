@@ -92,6 +92,11 @@ class Row(NamedTuple):
         """How many texts end in the row."""
         return len(self.ends)
 
+    @property
+    def ends_text(self) -> bool:
+        """Whether a text ends with the row."""
+        return bool(self.ends) and self.ends[-1] == len(self.ids)
+
     def text_at(self, pos: int) -> int:
         """The number in the corpus of the text that the token at a position belongs to."""
         return self.first_text + bisect_right(self.ends, pos)

@@ -12,9 +12,18 @@ from typing import Any, TypeAlias
 import pandas as pd
 import xxhash
 
-from interp.checks import list_of_strings, unicode_text, whole_number
-from interp.corpora.files import UNNAMED, dataset_table, frame_table, is_dataset, opened, reads_network
-from interp.paths import HUB_CORPORA, corpus_file, printable
+from interp.checks import argument, list_of_strings, unicode_text, warn, whole_number
+from interp.corpora.files import (
+    UNNAMED,
+    Table,
+    dataset_table,
+    frame_table,
+    is_dataset,
+    opened,
+    reads_network,
+    shortened,
+)
+from interp.paths import HUB_CORPORA, corpus_file, printable, text_suffix
 
 __all__ = ["Corpus", "Source", "load", "roughly_tokens"]
 
@@ -26,8 +35,9 @@ _LETTERS_OF_TOKEN = 4.0
 class Corpus:
     """A stream of texts that can be read again. Iterate over it to get strings.
 
-    `n_texts` is None if it is not known before reading. `fingerprint` identifies the content. `remote` means that it
-    streams over the network. `tokens` keeps what `interp.corpora.tokens` made of it.
+    `n_texts` is None if it is not known before reading. `fingerprint` identifies the content; other content is refused
+    when it is read again. `remote` means that it streams over the network. `about` says what was read of the source,
+    for the provenance. `tokens` keeps what `interp.corpora.tokens` made of it.
     """
 
     name: str
@@ -37,6 +47,7 @@ class Corpus:
     limit: int | None = None
     separator: str = ""
     remote: bool = False
+    about: dict[str, Any] = field(default_factory=dict, repr=False)
     tokens: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __iter__(self) -> Iterator[str]:
@@ -65,14 +76,14 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
     | `.parquet` | a cell of a column |
     | any of these followed by `.gz` | the same |
     | `pandas.DataFrame`, `pandas.Series` | a cell of a column, an element |
-    | `datasets.Dataset`, `IterableDataset` | a cell of a column, streamed |
+    | `datasets.Dataset`, `IterableDataset` | a cell of a column, as iterating gives it |
     | `"bundled"` | a line of the text that ships with the package |
     | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
     | a list of strings | an element |
 
     `column` names the column of a table. By default it is the only column, or else the one called `text`, or else the
     only one that holds strings, according to the schema of the table (or its first 100 rows if there is no schema).
-    Anything else is refused.
+    Anything else is refused. A warning names other columns of text that are not read, unless `column` is given.
 
     The first line of a `.csv` or `.tsv` is a header if `column` is given. Without `column` it counts as a header
 
@@ -96,7 +107,7 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
     Raises:
         FileNotFoundError: there is no such file or name.
         ValueError: the kind of file is unknown; the corpus is empty; the limit is below 1; the column does not exist or
-            cannot be chosen; or a row of a table has no text.
+            cannot be chosen; a row of a table has no text; or, when it is read again, the source has changed.
         TypeError: something is not text.
 
     Examples:
@@ -111,7 +122,8 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     elif isinstance(source, pd.DataFrame | pd.Series):
         table = frame_table(source, f"the {type(source).__name__}")
-        corpus = _from_list(table.texts(table.choose(column)))
+        chosen, about = _chosen(table, column)
+        corpus = replace(_from_list(table.texts(chosen)), about=about)
     elif is_dataset(source, "Dataset", "IterableDataset"):
         corpus = _from_dataset(source, column, limit)
     else:
@@ -144,40 +156,75 @@ def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | 
     return min(whole, round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN))
 
 
+def _chosen(table: Table, column: str | None) -> tuple[str, dict[str, Any]]:
+    """The column of a table to read, and what a provenance says about it. Warns of other text that is not read, unless
+    the column was named."""
+    chosen = table.choose(column)
+    others = table.not_read(chosen)
+    of_text = [name for name, of_strings in others if of_strings]
+    if of_text and column is None:
+        which = f"column {chosen!r}" if chosen != UNNAMED else "the first column of text"
+        how = (
+            f"choose one with {argument('column')}" if chosen != UNNAMED else "add a header, and choose one by its name"
+        )
+        warn(f"of {table.name}, {which} is read; other columns hold text too ({shortened(of_text)}): {how}")
+    about = {"column": chosen} if chosen != UNNAMED else {}
+    return chosen, about | ({"columns_not_read": [name for name, _ in others]} if others else {})
+
+
 def _from_list(source: Iterable[str]) -> Corpus:
     if is_dataset(source, "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(str, source))
         raise TypeError(f"a corpus is one split, found a {type(source).__name__} of {splits}; choose one: data[split]")
     texts = list_of_strings(source, "a corpus that is not a file, name or table")
-    fingerprint, n_texts = _fingerprint(texts)
+    [(n_texts, fingerprint)] = _hashes(texts).items()
     return Corpus("texts", fingerprint, lambda: iter(texts), n_texts)
 
 
-def _fingerprint(texts: Iterable[str]) -> tuple[str, int]:
-    """A hash of texts, and their number. Raises ValueError if there are none."""
+def _hashes(texts: Iterable[str], limit: int | None = None) -> dict[int, str]:
+    """A hash of all texts, and one of the first `limit`, by their number. Raises ValueError if there are none."""
     digest = xxhash.xxh3_128()
+    hashes: dict[int, str] = {}
     n_texts = 0
-    for text in texts:
-        digest.update(text.encode() + b"\0")
-        n_texts += 1
+    for n_texts, text in enumerate(texts, 1):
+        digest.update(_entry(text))
+        if n_texts == limit:
+            hashes[n_texts] = digest.hexdigest()
     if not n_texts:
         raise ValueError("the corpus is empty; expected at least one text")
-    return digest.hexdigest(), n_texts
+    return hashes | {n_texts: digest.hexdigest()}
+
+
+def _entry(text: str) -> bytes:
+    return text.encode() + b"\0"
 
 
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
-    def read() -> Iterator[str]:
-        with opened(path, header=column is not None) as table:
-            yield from table.texts(table.choose(column))
-
     digest = xxhash.xxh3_128()
     with opened(path, header=column is not None, digest=digest) as table:
-        chosen = table.choose(column)
-        counted = sum(1 for _ in islice(table.texts(chosen), limit and limit + 1))
+        chosen, about = _chosen(table, column)
+        counted = returns = 0
+        for text in islice(table.texts(chosen), limit and limit + 1):
+            counted += 1
+            returns += "\r" in text
     if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
-    fingerprint = digest.hexdigest() + (f":{chosen}" if chosen != UNNAMED else "")
-    return Corpus(printable(path.name), fingerprint, read, None if limit is not None and counted > limit else counted)
+    content = digest.hexdigest()
+    if returns and text_suffix(path) == ".txt":
+        what = f"{returns:,} of the lines of {path} hold carriage returns, which do not end a line here"
+        warn(f"{what}; if they should, convert the file to the line ends of Unix (LF)")
+        about["carriage_returns"] = returns
+
+    def read() -> Iterator[str]:
+        again = xxhash.xxh3_128()
+        with opened(path, header=column is not None, digest=again) as table:
+            if again.hexdigest() != content:
+                raise ValueError(f"{path} has changed since it was loaded, so its text is not read; load it again")
+            yield from table.texts(chosen)
+
+    fingerprint = content + (f":{chosen}" if chosen != UNNAMED else "")
+    n_texts = None if limit is not None and counted > limit else counted
+    return Corpus(printable(path.name), fingerprint, read, n_texts, about=about)
 
 
 def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
@@ -185,24 +232,28 @@ def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
     what = f"the {type(source).__name__}"
     name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
     table = dataset_table(source, what)
-    chosen = table.choose(column)
+    chosen, about = _chosen(table, column)
     read = partial(table.texts, chosen)
     if reads_network(source):
-        about = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
-        start, _ = _fingerprint(islice(read(), _FIRST_TEXTS))
-        return Corpus(name, f"hub:{about}:{chosen}:{start}", read, remote=True)
+        described = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
+        _, start = max(_hashes(islice(read(), _FIRST_TEXTS)).items())
+        return Corpus(name, f"hub:{described}:{chosen}:{start}", read, remote=True, about=about)
     stop = limit if is_dataset(source, "IterableDataset") else None  # it may never end
-    fingerprint, n_texts = _fingerprint(islice(read(), stop))
+    hashes = _hashes(islice(read(), stop), limit)
+    n_texts, fingerprint = max(hashes.items())
 
     def again() -> Iterator[str]:
-        found = 0
-        for text in islice(read(), stop):
+        digest = xxhash.xxh3_128()
+        number = 0
+        for number, text in enumerate(islice(read(), stop), 1):
+            digest.update(_entry(text))
+            if number in hashes and hashes[number] != digest.hexdigest():
+                raise ValueError(f"{what} gives other texts than when it was loaded; give a list of texts")
             yield text
-            found += 1
-        if found != n_texts:
-            raise ValueError(f"{what} gave {n_texts} texts when it was loaded, but {found} now; give a list of texts")
+        if number != n_texts:
+            raise ValueError(f"{what} gave {n_texts} texts when it was loaded, but {number} now; give a list of texts")
 
-    return Corpus(name, fingerprint, again, n_texts)
+    return Corpus(name, fingerprint, again, n_texts, about=about)
 
 
 def _from_hub(name: str, column: str | None) -> Corpus:
@@ -223,10 +274,10 @@ def _from_hub(name: str, column: str | None) -> Corpus:
 
     try:
         first = dataset_table(next(streams()), name)
-        key = first.choose(usual if column is None else column)
+        key, about = _chosen(first, usual if column is None else column)
         next(first.texts(key))
     except StopIteration:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(f"corpus {name!r} could not be downloaded from the hub: {error}") from error
-    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True)
+    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True, about=about)

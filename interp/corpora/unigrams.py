@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ __all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokeniz
 
 _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000
+_WORTH_PROCESSES = 16  # chunks; fewer are counted before processes have started
 _AROUND_A_TEXT = {"truncation", "padding", "post_processor"}
 _NO_OPTIONS = {"name_or_path", "vocab_file", "tokenizer_file", "model_max_length", "special_tokens_map_file"}
 _NO_OPTIONS |= {"is_local", "local_files_only"}
@@ -177,8 +178,9 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
         texts: any number of strings.
         corpus: a name for the source, saved with the counts.
         d_vocab: the size of the model's output vocabulary.
-        processes: the number of worker processes, for a fast tokenizer (with a `tokenizer.json`). With more than one,
-            the calling script must be importable, with its work under `if __name__ == "__main__":`.
+        processes: the number of worker processes, for a fast tokenizer (with a `tokenizer.json`) and more than about
+            16,000 texts or 16 million characters; fewer are counted sooner in this process. With more than one, the
+            calling script must be importable, with its work under `if __name__ == "__main__":`.
 
     Raises:
         ValueError: a token id lies outside the vocabulary, or there are no tokens.
@@ -187,11 +189,13 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
     if isinstance(texts, str | bytes | Mapping | pd.DataFrame):
         raise TypeError(f"texts must be an iterable of strings, found {type(texts).__name__}; put them in a list")
     chunks = chunked(texts)
+    first = list(islice(chunks, _WORTH_PROCESSES))
+    chunks = chain(first, chunks)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rows = (tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"] for chunk in chunks)
         counts = total(map(_bincount, rows), d_vocab, corpus)
-    elif processes == 1:
+    elif processes == 1 or len(first) < _WORTH_PROCESSES:
         counts = total(map(partial(_count, _copy(backend.to_str())), chunks), d_vocab, corpus)
     else:
         context = multiprocessing.get_context("spawn")

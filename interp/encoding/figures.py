@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp.checks import argument
 from interp.encoding import EncodingStudy
 from interp.encoding.columns import ORDER_WORD
 from interp.encoding.pruning import PRUNED
@@ -178,9 +179,7 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
         ['least |Spearman| first']
     """
     if written.empty:
-        raise ValueError(
-            "no text was continued without some dimensions; ask with prompts=100 (interp encoding --prompts 100)"
-        )
+        raise ValueError(f"no text was continued without some dimensions; ask with {argument('prompts', 100)}")
     table, names = only(written, "basis", basis).set_index("fraction"), ("same tokens", "diversity", "perplexity")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     subtitle = f"greedy text, compared with that of the whole model; {axes}; dotted: 30 %, as in the paper"

@@ -124,19 +124,20 @@ def _minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"
 
 
 def _least_squares(
-    embeddings: Embeddings, *targets: Float[np.ndarray, " types"]
+    embeddings: Embeddings, *targets: Float[np.ndarray, " types"], n_real: int | None = None
 ) -> tuple[Decomposition, list[Regression]]:
     """The regressions of all targets on the embeddings and a constant, from one decomposition of the centred
-    embeddings.
+    embeddings. `n_real` is how many types of the vocabulary are tokens, by default all.
     """
     n = len(embeddings)
     if n < 2:
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
     found = decompose(embeddings, np.column_stack(targets))
     if n <= found.rank + 1:
-        raise ValueError(
-            f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; give text with more types"
-        )
+        how = "give text with more types"
+        if n == (n_real or embeddings.W_U.shape[1]):
+            how = "the vocabulary has no others, so this regression needs a model with more types or fewer dimensions"
+        raise ValueError(f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; {how}")
     if not all(np.ptp(target) > 0 for target in targets):
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
     if not found.rank:
@@ -242,7 +243,7 @@ def fit(
     embeddings = head.embeddings.of(_taking_part(head.embeddings, alpha, used))
     y = _minus_log(alpha[used])
     null = np.random.default_rng(seed).permutation(y)
-    found, (fitted, by_chance) = _least_squares(embeddings, y, null)
+    found, (fitted, by_chance) = _least_squares(embeddings, y, null, n_real=int(real.sum()))
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
     unseen = cross_validated(embeddings, found, np.column_stack([y, null]))

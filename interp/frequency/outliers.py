@@ -115,7 +115,7 @@ class PartPredictions(MeanPredictions):
 
     def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
         self._entropy = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
-        self._likeliest = torch.zeros(len(self.variants), logits.shape[1], device=logits.device)
+        self._likeliest = torch.zeros(len(self.variants), logits.shape[1], dtype=torch.float32, device=logits.device)
         super().read(logits, targets, *others)
         found, lengths = (one.tolist() for one in torch.unique_consecutive(others[-1].sort()[0], return_counts=True))
         for group, entropy in zip(found, self._entropy.split(lengths, 1), strict=True):

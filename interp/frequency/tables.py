@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-from interp.checks import warn
+from interp.checks import argument, warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
@@ -47,7 +47,6 @@ Effects: TypeAlias = dict[Edited, Numbers]
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-_INSTEAD = "scale its mean input instead (directions=['mean'], --directions mean, interp report --more)"
 _CONTROLS = 39  # a bias that is no different from them lies above all of them 1 time in 40
 _FEWEST_TYPES = 3  # types that a line needs
 _SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
@@ -135,7 +134,7 @@ def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | 
     """Why the question cannot be asked of a model with these directions, or None if it can."""
     if directions:
         return why_no_directions(model)
-    return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_INSTEAD}"
+    return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_instead()}"
 
 
 @asks(FrequencyOptions)
@@ -210,7 +209,7 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
     if options.biases is None:
         if not head.biases and not options.directions:
             reasons = "; ".join(f"{bias}: {why}" for bias, why in head.why_absent.items())
-            raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {_INSTEAD}")
+            raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {_instead()}")
         return head.biases
     biases: tuple[Bias, ...] = tuple(listed(options.biases))
     if not biases or len(set(biases)) < len(biases):
@@ -218,6 +217,10 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
     for bias in biases:
         head.require(bias)
     return biases
+
+
+def _instead() -> str:
+    return f"scale its mean input instead ({argument('directions', 'mean')}, which interp report --more does too)"
 
 
 def word_frequencies(
@@ -228,7 +231,7 @@ def word_frequencies(
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"
         why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
-        warn(f"{found}; {why}. Give counts of a larger corpus (unigram=, --unigram)")
+        warn(f"{found}; {why}. Give counts of a larger corpus ({argument('unigram')})")
     return counts
 
 

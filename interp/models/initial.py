@@ -83,7 +83,8 @@ def _drawn(shape: torch.Size, generator: torch.Generator) -> Iterator[Tensor]:
     """The numbers of a matrix, a few rows at a time."""
     rows = max(_TOGETHER, _DRAWN_AT_ONCE // max(1, shape[1:].numel()) // _TOGETHER * _TOGETHER)
     for start in range(0, shape[0], rows):
-        yield _FIRST_SD * torch.randn(min(rows, shape[0] - start), *shape[1:], generator=generator)
+        size = (min(rows, shape[0] - start), *shape[1:])
+        yield _FIRST_SD * torch.randn(size, generator=generator, dtype=torch.float32)
 
 
 def _fill(parameter: Tensor, drawn: Iterator[Tensor]) -> None:

@@ -54,8 +54,15 @@ def _has_encoder(bridge: Any) -> bool:
 
 
 def check_model(model: object) -> None:
-    """Raise `TypeError` unless `model` is a TransformerLens model."""
-    view(model)
+    """Raise `TypeError` unless `model` is a TransformerLens model, and `ValueError` for a hooked one whose weights or
+    config, but not both, are of a half-precision type, with which it cannot run."""
+    if view(model).wrapped is not None:
+        return
+    known: Any = model
+    found, expected = (str(dtype).removeprefix("torch.") for dtype in (known.W_U.dtype, known.cfg.dtype))
+    if found != expected and {found, expected} & {"float16", "bfloat16"}:
+        what = f"this model's weights are {found}, but its config says {expected}, so it cannot run"
+        raise ValueError(f"{what}; convert it with model.to(torch.{found}), which changes both, not with model.half()")
 
 
 def is_encoder(model: Model) -> bool:

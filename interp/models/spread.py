@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from interp import memory
-from interp.checks import check_choice
+from interp.checks import argument, check_choice
 from interp.models.pretrained import set_buffers
 from interp.models.running import find_device
 from interp.models.sites import Model, view
@@ -164,7 +164,7 @@ def own_gpus() -> list[int]:
     gpus = torch.cuda.device_count()
     rank, processes = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if gpus and processes > gpus:
-        raise ValueError(f"{processes} processes for {gpus} GPUs; start {gpus}, or add --device cpu")
+        raise ValueError(f"{processes} processes for {gpus} GPUs; start {gpus}, or add {argument('device', 'cpu')}")
     return list(range(rank * gpus // processes, (rank + 1) * gpus // processes))
 
 

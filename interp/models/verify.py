@@ -238,7 +238,7 @@ def _check_values(model: Model, seen: View) -> float:
 def _check_neurons(model: Model, seen: View) -> float:
     last = model.cfg.n_layers - 1
     W_out, tokens = seen.W_out(last).to(model.W_U.device).float(), _row(model, _LENGTH)
-    edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0)).to(W_out)
+    edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(W_out)
     found: list[Tensor] = []
     read = [(trunk_output(model), lambda resid, hook: found.append(resid.float()))]
     edited = [(hook_name(model, "mlp_post", last), lambda neurons, hook: (neurons + edit).to(neurons.dtype))]

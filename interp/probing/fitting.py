@@ -107,7 +107,7 @@ def fit_sparse(
     if not len(l0_strengths) == len(seeds) == y.shape[2]:
         found = f"{len(l0_strengths)} and {len(seeds)}"
         raise ValueError(f"{y.shape[2]} columns need as many l0_strengths and seeds, found {found}")
-    l0_strength = torch.tensor(check_l0_strengths(l0_strengths)).to(X)[:, None]
+    l0_strength = torch.tensor(check_l0_strengths(l0_strengths), dtype=X.dtype, device=X.device)[:, None]
     generators = {seed: torch.Generator().manual_seed(seed) for seed in seeds}
     tasks, _, d = X.shape
 

@@ -173,6 +173,10 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
         yield f"The same with {top}."
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
+    if "read_at" in study.provenance:
+        begins = study.provenance["begins_with"]
+        begin = f"begins with {begins}" if begins else "has no special token before it"
+        yield f"Each sentence {begin}, and its vector is read at {study.provenance['read_at']}."
     yield _own_accuracy(study)
     if groups := _groups(study):
         yield groups

@@ -218,6 +218,8 @@ class TokenScores(Observer):
         if self.marked is not None:
             ends, begins = self.state["ends"].numpy(), self.marked[self.sentences.ids]
             begins[self.sentences.firsts] = False
+            if not self.sentences.before:  # the first token that is scored
+                begins[self.sentences.firsts + 1] = False
             closes = np.roll(begins, -1)
             closes[self.sentences.starts[1:] - 1] = True
             log_p += np.where(closes, ends, 0.0) - np.where(begins, np.roll(ends, 1), 0.0)
@@ -266,9 +268,9 @@ def sentence_scores(
         log p(w | c) = Σ_t log p(w_t | c, w_<t) + log Σ_b∈B p(b | c, w) − log Σ_b∈B p(b | c)
 
     (Pimentel and Meister 2024, EMNLP, 18358-18375; Oh and Schuler 2024, EMNLP, 3464-3472), without the last term for
-    the first word of a sentence, which no space precedes. In the sum over a sentence, only the end of its last word
-    remains, and without a beginning-of-sequence token also the term for the end of its first. B is determined by the
-    text of tokens (`␣the` with any tokenizer, the space of ByT5). This is for languages written with spaces.
+    the first token of a sentence that is scored. In the sum over a sentence, only the end of its last word remains. B
+    is determined by the text of tokens (`␣the` with any tokenizer, the space of ByT5). This is for languages written
+    with spaces.
 
     Args:
         sentences: strings, each of which is read by itself.

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_choice, warn, whole_number
 from interp.corpora.batching import Batch
-from interp.corpora.frames import settled_bos, tokenizer_of
+from interp.corpora.frames import frame, settled_bos, tokenizer_of
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import encode, sentence_rows
 from interp.corpora.tokens import Counted
@@ -146,6 +146,7 @@ def collect(
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
         "states": list(sites.names), "position": position, "of": of, "bos": settled_bos(model, bos),
+        **_frame_of(model, rows[0], position, bos),
         "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * sites.width * len(sites.names)
@@ -224,6 +225,14 @@ def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bo
     return sentence_rows(model, sentences, bos=bos, end=end)
 
 
+def _frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
+    """The tokens before each sentence, and the token at which it is read: a special one, or that of its position."""
+    name = tokenizer_of(model).convert_ids_to_tokens
+    begins, at = row[: len(frame(model, bos).alone[0])], {"cls": 0, "eos": -1}.get(position)
+    read_at = {"last": "the last token of the sentence", "mean": "the mean over all tokens"}
+    return {"begins_with": " ".join(name(begins)) or None, "read_at": read_at.get(position) or name([row[at or 0]])[0]}
+
+
 def _end(tokenizer: Any) -> int:
     for name in ("eos", "sep", "bos", "pad"):
         if (token_id := getattr(tokenizer, f"{name}_token_id")) is not None:
@@ -248,7 +257,7 @@ def _read(
     known, done = ({}, 0) if shard is None else shard.load()
     held = {} if tokens is None else tokens.state
     held |= {name: known.pop(name) for name in held if name in known}
-    found = {str(state): torch.zeros((len(rows), sites.width)) for state in sites.names} | known
+    found = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | known
     start, hooks = done, hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):

@@ -174,7 +174,8 @@ def sweep(
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     if raw:
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
-    about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
+    of_states = ("weight_hash", "of", "position", "begins_with", "read_at")
+    about = {key: collected.settings.get(key) for key in of_states}
     about["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
     return Sweep(provenance=asked | about, **merged)
 

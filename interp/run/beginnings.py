@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.checks import warn
+from interp.checks import argument, warn
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.frames import tokenizer_of
 from interp.models.running import running
@@ -41,7 +41,7 @@ def compare_bos(model: Model, batches: Batches) -> None:
     perplexity = batches.seen["bos_perplexity"]
     if perplexity["without"] > _FACTOR * perplexity["with"]:
         what = f"the text is read without {token}, which the tokenizer has but does not put"
-        warn(f"{what}: {_in_words(perplexity)}; read it with bos=True (--bos)")
+        warn(f"{what}: {_in_words(perplexity)}; read it with {argument('bos', True)}")
 
 
 def _in_words(perplexity: Mapping[str, float]) -> str:

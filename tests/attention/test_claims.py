@@ -7,6 +7,7 @@ import torch
 
 from interp import attention, corpora
 from interp.attention.claims import largest_effects
+from interp.attention.findings import untested
 from interp.testing import toy_decoder
 
 N_LAYERS, CLASSES = 3, ("a", "b", "other")
@@ -151,3 +152,13 @@ def test_p_values_without_effects_and_without_matches(wide):
     assert found.loc[13, "n_controls"] < 39
     matched = table.query("set == 'matched'")
     assert set(matched.groupby("layer")["dim"].nunique()) <= {39, 40, 41, 42, 43, 44}
+
+
+def test_outliers_that_were_not_removed_are_counted():
+    outliers = pd.DataFrame({"dim": [4, 4, 7, 9, 2]})
+    ablation = pd.DataFrame({"dim": [4, 7, 1], "set": ["outlier", "outlier", "random"]})
+    assert list(untested(outliers, ablation)) == [
+        "4 dimensions are outliers in some state, and only 2 of them were removed (4, 7); nothing is said of the others"
+    ]
+    assert not list(untested(outliers.head(3), ablation))
+    assert not list(untested(outliers, ablation.tail(1))), "nothing was to be removed"

@@ -325,6 +325,7 @@ def test_through_the_residual_stream(bert_study):
     assert set(table["set"]) == {"outlier", "matched", "random"}
 
 
+@pytest.mark.filterwarnings("ignore:.*other columns hold text too")
 def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
     """A dimension that is an outlier in every state and has more effect than 39 dimensions of its size."""
     model = interp.load("tiny-bert")

@@ -140,3 +140,15 @@ def test_options_are_checked_before_out(
     assert message in capsys.readouterr().err
     assert main([name, *given, str(workshop.run())]) == 2
     assert "already holds frequency" in capsys.readouterr().err
+
+
+def test_a_hint_names_a_flag_in_a_command_and_an_argument_in_python(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = workshop.root / "two.jsonl"
+    path.write_text(json.dumps({"a": "w1 w2", "b": "w3"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"name one with column=$"):
+        interp.corpora.load(path)
+    command = ["unigrams", "--model", str(workshop.directory("gpt2")), "--corpus", str(path)]
+    assert main([*command, "--out", str(workshop.root / "u.safetensors")]) == 2
+    assert capsys.readouterr().err.endswith("name one with --column\n")

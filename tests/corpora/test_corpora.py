@@ -42,7 +42,7 @@ def write(path, text):
         ("a.txt", "\ufeffw1 w2\n \n\nw3\r\n", None),
         ("a.jsonl", '{"text": "w1 w2"}\n{"text": "w3", "x": 1}\n', None),
         ("a.jsonl", '{"body": "w1 w2"}\n{"body": "w3"}\n', "body"),
-        ("a.csv", '"w1 w2",5,x\nw3,4,"y, z"\n', None),
+        ("a.csv", '"w1 w2",5,1\nw3,4,"2"\n', None),
         ("a.csv", 'id,body\n1,w1 w2\n2,"w3"\n', "body"),
     ],
 )
@@ -139,12 +139,18 @@ def test_encoder_rows_are_framed(load_toy, texts):
 
 
 def test_what_is_read_and_predicted(load_toy, texts):
-    for batch in corpora.batches(load_toy("gpt2"), texts, layout="texts", batch_size=5):
-        assert torch.equal(batch.read, batch.mask.bool())
-        for row, mask, targets in zip(batch.tokens, batch.mask, batch.targets, strict=True):
+    """Nothing is read at the last position of a text; a text of 30 tokens goes on in a second row of 24."""
+    model, every = load_toy("gpt2"), [*texts, " ".join(f"w{i}" for i in range(30))]
+    last = [ids(text)[len(ids(text)) // 24 * 24 :] for text in every]
+    for batch in corpora.batches(model, every, layout="texts", batch_size=5):
+        for row, mask, read, targets in zip(batch.tokens, batch.mask, batch.read, batch.targets, strict=True):
             n = int(mask.sum())
             assert targets[: n - 1].tolist() == row[1:n].tolist()
             assert (targets[n - 1 :] == -1).all()
+            goes_on = row[:n].tolist() not in last
+            assert read.tolist() == [True] * (n - 1) + [goes_on] + [False] * (len(row) - n)
+    for batch in corpora.batches(model, texts, context=12):
+        assert batch.read.all()
 
 
 def test_masking(load_toy, texts):
@@ -233,10 +239,20 @@ def test_counts_equal_a_plain_count(load_toy, texts):
     assert counts.counts.tolist() == np.bincount(flat, minlength=67).tolist()
     two = corpora.count_unigrams(model, corpora.load(texts, limit=2))
     assert two.n_tokens == len(ids(texts[0])) + len(ids(texts[1]))
-    many = corpora.load(texts * 200)
-    parallel = corpora.count_unigrams(model, many, processes=2)
-    assert (parallel.counts == 200 * counts.counts).all()
     assert counts.distribution.sum() == pytest.approx(1)
+
+
+def test_only_a_large_text_is_counted_in_processes(load_toy, texts, monkeypatch):
+    model, started = load_toy("gpt2"), []
+    pool = unigrams.ProcessPoolExecutor
+    monkeypatch.setattr(unigrams, "ProcessPoolExecutor", lambda *how, **more: started.append(how) or pool(*how, **more))
+    counts = corpora.count_unigrams(model, texts, processes=2)
+    many = corpora.load(texts * 200)
+    assert (corpora.count_unigrams(model, many, processes=2).counts == 200 * counts.counts).all()
+    assert not started, "six chunks of 1,000 texts are not worth it"
+    monkeypatch.setattr(unigrams, "_WORTH_PROCESSES", 6)
+    assert (corpora.count_unigrams(model, many, processes=2).counts == 200 * counts.counts).all()
+    assert len(started) == 1
 
 
 def test_counts_that_are_added(load_toy, texts, tmp_path):

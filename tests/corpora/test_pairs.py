@@ -256,7 +256,7 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 
 def test_missing_columns(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"DataFrame has no column 'sentence_good'; found good, bad; .*\(--good, --bad"
+        ValueError, match=r"DataFrame has no column 'sentence_good'; found good, bad; .* with good=, bad= and task=$"
     ):
         pairs.load(pd.DataFrame({"good": ["a"], "bad": ["b"]}))
 

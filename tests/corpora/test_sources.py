@@ -1,8 +1,10 @@
 """What is read as text from each kind of file and table, against independent readers; columns, headers, refusals."""
 
+import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -126,13 +128,13 @@ def test_series_and_lists_in_files(tmp_path: Path) -> None:
 
 def test_the_column_that_is_read(tmp_path: Path) -> None:
     """It is the only column, or `text`, or the only column of strings."""
-    text = pd.DataFrame({"title": ["a b", "c d"], "text": ["w1 w2", "w3"], "n": [1, 2]})
+    text = pd.DataFrame({"stars": [3.5, 4.5], "text": ["w1 w2", "w3"], "n": [1, 2]})
     for table in (text, text[["text"]], text[["n", "text"]], text[["n", "text"]].rename(columns={"text": "body"})):
         for name, content in CONTENTS.items():
             assert list(corpora.load(write(tmp_path / name, content(table)))) == ["w1 w2", "w3"], name
         assert list(corpora.load(table)) == list(corpora.load(datasets.Dataset.from_pandas(table))) == ["w1 w2", "w3"]
-    assert list(corpora.load(text, column="title")) == ["a b", "c d"]
-    two = text[["title", "n"]].assign(body=["x y", "z"])
+    two = pd.DataFrame({"title": ["a b", "c d"], "n": [1, 2], "body": ["x y", "z"]})
+    assert list(corpora.load(two, column="title")) == ["a b", "c d"]
     sources = [write(tmp_path / name, content(two)) for name, content in CONTENTS.items()]
     sources += [two, datasets.Dataset.from_pandas(two), datasets.Dataset.from_pandas(two).to_iterable_dataset()]
     for source in sources:
@@ -182,8 +184,14 @@ def test_headers(content: str, expected: list[str], tmp_path: Path) -> None:
     ],
 )
 def test_a_first_line_of_text_is_kept(content: str, tmp_path: Path) -> None:
-    expected = [row[0] for row in csv.reader(io.StringIO(content))]
-    assert list(corpora.load(write(tmp_path / "a.csv", content))) == expected
+    """If a second column holds more than numbers, this is told."""
+    cells = list(csv.reader(io.StringIO(content)))
+    second = any(not cell.replace(".", "").isdigit() for row in cells for cell in row[1:])
+    told = pytest.warns(UserWarning, match="first column of text is read; other columns hold text too .column [23].")
+    with told if second else contextlib.nullcontext():
+        corpus = corpora.load(write(tmp_path / "a.csv", content))
+    assert list(corpus) == [row[0] for row in cells]
+    assert corpus.about.get("columns_not_read", []) == [f"column {i}" for i in range(2, len(cells[0]) + 1)]
 
 
 def test_the_text_beside_numbers_is_read_without_a_header(tmp_path: Path) -> None:
@@ -196,7 +204,9 @@ def test_the_text_beside_numbers_is_read_without_a_header(tmp_path: Path) -> Non
 
 def test_sentence_pairs_without_a_header(shared: Path) -> None:
     path = shared / "data/stsb/stsb-en-dev.csv"
-    assert list(corpora.load(path)) == pd.read_csv(path, header=None)[0].tolist()
+    with pytest.warns(UserWarning, match="other columns hold text too .column 2.: add a header, and choose one by"):
+        corpus = corpora.load(path)
+    assert list(corpus) == pd.read_csv(path, header=None)[0].tolist()
 
 
 def test_words_of_a_header_are_never_read_as_text(tmp_path: Path) -> None:
@@ -278,6 +288,90 @@ def test_streams_are_read_as_far_as_they_are_needed() -> None:
     again = corpora.load(once)
     with pytest.raises(ValueError, match="gave 2 texts when it was loaded, but 0 now; give a list of texts"):
         list(again)
+
+
+def test_a_file_that_changes_is_not_read_under_its_old_fingerprint(tmp_path: Path) -> None:
+    """In place or replaced, larger or as large as before, as a whole or up to a limit; also while it is read."""
+    lines = [f"w{i} w{i + 1}" for i in range(10, 30)]
+    table = pd.DataFrame({"text": lines})
+    for name, content in {"a.txt": lambda table: "\n".join(table["text"]).encode(), **CONTENTS}.items():
+        path = write(tmp_path / name, content(table))
+        corpus, part = corpora.load(path), corpora.load(path, limit=2)
+        path.write_bytes(content(pd.DataFrame({"text": [*lines[:-1], "w1 w2 w3"]})))
+        for changed in (corpus, part, part.whole):
+            with pytest.raises(ValueError, match=f"{name} has changed since it was loaded, so its text is not read"):
+                list(changed)
+        path.unlink()
+        write(path, content(table))
+        assert list(corpus) == list(part.whole) == lines, "the same content may be anywhere on disk"
+    path, corpus = tmp_path / "b.txt", corpora.load(write(tmp_path / "b.txt", "\n".join(lines)))
+    reading = iter(corpus)
+    next(reading)
+    with path.open("a") as file:
+        file.write("\nw1")
+    with pytest.raises(ValueError, match="b.txt was written to while it was read"):
+        list(reading)
+
+
+def test_tables_that_change_are_not_read_under_their_old_fingerprint(load_toy: Callable[..., Any]) -> None:
+    words, numbers = ["w1", "w2", "w3"], itertools.count()
+    table, ids = pd.DataFrame({"text": words}), torch.tensor([[7, 8, 9]])
+    corpora_of = [corpora.load(table), corpora.load(words)]
+    read = corpora.batches(load_toy("gpt2"), ids)
+    table["text"], words[0], ids[0, 0] = "w9", "w9", 10
+    assert [list(corpus) for corpus in corpora_of] == [["w1", "w2", "w3"]] * 2
+    assert [batch.tokens.tolist() for batch in read] == [[[7, 8, 9]]]
+    dataset = datasets.Dataset.from_dict({"text": ["w1", "w2", "w3"]})
+    dataset.set_transform(lambda rows: {"text": [f"{text} {next(numbers)}" for text in rows["text"]]})
+    for limit in (None, 1):
+        with pytest.raises(ValueError, match="the Dataset gives other texts than when it was loaded; give a list"):
+            list(corpora.load(dataset, limit=limit))
+
+
+def test_datasets_are_read_as_iterating_gives_them() -> None:
+    """With transforms and formats, set in place or not; formats that make arrays of numbers do not change texts."""
+    plain = datasets.Dataset.from_dict({"n": [1, 2], "body": ["w1 w2", "w3"], "m": ["x", "y"]}).select_columns
+
+    def upper(rows: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {"text": [text.upper() for text in rows["body"]]}
+
+    in_place = plain(["body", "n"])
+    in_place.set_transform(upper)
+    for dataset in (plain(["body", "n"]).with_transform(upper), in_place, in_place.select([0, 1])):
+        assert list(corpora.load(dataset)) == [row["text"] for row in dataset] == ["W1 W2", "W3"]
+        with pytest.raises(ValueError, match="no column 'body'; found text"):
+            corpora.load(dataset, column="body")
+    for form in ("torch", "numpy", "arrow", "pandas"):
+        chosen = plain(["n", "body", "m"]).with_format(form, columns=["n", "body"])
+        assert list(corpora.load(chosen)) == ["w1 w2", "w3"]
+        with pytest.raises(ValueError, match="no column 'm'; found n, body"):
+            corpora.load(chosen, column="m")
+        every = plain(["n", "body", "m"]).with_format(form, columns=["n"], output_all_columns=True)
+        assert list(corpora.load(every, column="m")) == ["x", "y"]
+        streamed = plain(["n", "body"]).to_iterable_dataset().map(lambda row: {"body": row["body"].upper()})
+        assert list(corpora.load(streamed.with_format(form))) == ["W1 W2", "W3"]
+
+
+def test_text_that_is_not_read_is_told(tmp_path: Path, load_toy: Callable[..., Any]) -> None:
+    """Other columns of text in a warning, and all other columns in the provenance."""
+    table = pd.DataFrame({"title": ["a b", "c d"], "text": ["w1 w2", "w3"], "n": [1, 2]})
+    sources = [write(tmp_path / name, content(table)) for name, content in CONTENTS.items()]
+    sources += [table, datasets.Dataset.from_pandas(table), datasets.Dataset.from_pandas(table).to_iterable_dataset()]
+    for source in sources:
+        with pytest.warns(UserWarning, match=r"column 'text' is read; .* too \(title\): choose one with column="):
+            batches = corpora.batches(load_toy("gpt2"), source, layout="texts")
+        assert (batches.about["column"], batches.about["columns_not_read"]) == ("text", ["title", "n"])
+        assert corpora.load(source, column="title").about["columns_not_read"] == ["text", "n"]
+    assert corpora.load(["w1"]).about == {}
+
+
+def test_carriage_returns_within_lines_are_told(tmp_path: Path) -> None:
+    lone, mixed = write(tmp_path / "a.txt", "w1 w2\rw3\rw4\r"), write(tmp_path / "b.txt", "w1\rw2\r\nw3\n")
+    for path, texts in ((lone, ["w1 w2\rw3\rw4"]), (mixed, ["w1\rw2", "w3"])):
+        with pytest.warns(UserWarning, match=r"1 of the lines of .* hold carriage returns.*convert the file"):
+            corpus = corpora.load(path)
+        assert (list(corpus), corpus.about) == (texts, {"carriage_returns": 1})
+    assert list(corpora.load(write(tmp_path / "c.txt", "w1\r\nw2\r\n"))) == ["w1", "w2"]
 
 
 def test_network_streams_are_not_read_to_the_end() -> None:
@@ -468,6 +562,6 @@ def test_the_command_line_reads_tables(tmp_path: Path, capsys: pytest.CaptureFix
     out = tmp_path / "u.safetensors"
     command = ["unigrams", "--model", "tiny-gpt2", "--corpus", str(path), "--out", str(out)]
     assert main(command) == 2
-    assert "found a, b; name one with column= (--column)" in " ".join(capsys.readouterr().err.split())
+    assert "found a, b; name one with --column" in " ".join(capsys.readouterr().err.split())
     assert main([*command, "--column", "b"]) == 0
     assert out.is_file()

@@ -164,8 +164,10 @@ def test_regression_equals_a_plain_one():
     assert fit.n_types == 79
     residual = y - y.mean() - centred @ slope
     assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
-    with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 independent dimensions"):
+    with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .* no others"):
         encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
+    with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .*; give text with more types"):
+        encoding.regression.fit_arrays(W_U, np.where(np.arange(W_U.shape[1]) < 6, 0.1, 0.0))
 
 
 @pytest.mark.slow
@@ -290,7 +292,7 @@ def bare(d_vocab, **options):
 def test_fits_that_are_refused(load_toy, texts):
     tokens = torch.randint(12, (4, 12), generator=torch.Generator().manual_seed(0))
     for d_vocab in (12, 16, 17):
-        with pytest.raises(ValueError, match=f"{d_vocab} usable types can be fitted exactly"):
+        with pytest.raises(ValueError, match=f"{d_vocab} usable types can be fitted exactly.*vocabulary has no others"):
             encoding.fit(bare(d_vocab), tokens, **QUIET)
     assert encoding.fit(bare(40), tokens, **QUIET).regression["n_types"].eq(40).all()
     bert, folded = load_toy("bert"), load_toy("gpt2")

@@ -68,6 +68,28 @@ def compare(effect, hf, batches, parameters, u, tolerance=1e-4):
         np.testing.assert_allclose(ours["probability"], q[ours.index], rtol=2e-4, atol=1e-9)
 
 
+@torch.no_grad()
+def test_nothing_that_follows_a_text_is_in_q(hf_directory, texts):
+    """KL(u‖q) with one text a row: q averages the predictions of the next token of the text, without the one after its
+    last token, also where a text goes on in another row."""
+    model, hf = (make(hf_directory("gpt2")) for make in (interp.load, transformers.GPT2LMHeadModel.from_pretrained))
+    every = [*texts, " ".join(f"w{i}" for i in range(30))]
+    counts = corpora.count_unigrams(model, every)
+    effect = bias_effect(
+        model, corpora.batches(model, every, layout="texts"), unigram=counts, scales=[1], progress=False
+    )
+    predictions = []
+    for text in every:
+        ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+        rows = [ids[start : start + 24] for start in range(0, len(ids), 24)]
+        p = torch.cat([hf.double()(torch.tensor([row])).logits[0].softmax(-1) for row in rows])
+        predictions.append(p[: len(ids) - 1])
+    q, u = torch.cat(predictions).mean(0).numpy(), counts.distribution
+    [found] = effect.kl["kl_unigram_model"]
+    assert found == pytest.approx(stats.entropy(u, q), abs=1e-6)
+    assert effect.provenance["n_tokens"] == sum(map(len, predictions))
+
+
 @pytest.fixture
 def yelp(shared):
     return (shared / "data/yelp/valid.txt").read_text(encoding="utf-8")

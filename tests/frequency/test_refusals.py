@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
     ),
     "no bias and no direction": (
         BAD,
-        "scale its mean input instead (directions=['mean']",
+        "scale its mean input instead (directions='mean'",
         lambda w: frequency.bias_effect(w.model("llama"), w.texts, **quiet),
     ),
     "a text shorter than one row": (

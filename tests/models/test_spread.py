@@ -221,5 +221,5 @@ def test_processes_of_a_machine_divide_its_gpus(monkeypatch):
         shares.append(own_gpus())
     assert shares == [[0, 1], [2, 3, 4], [5, 6, 7]]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "9")
-    with pytest.raises(ValueError, match="9 processes for 8 GPUs; start 8, or add --device cpu"):
+    with pytest.raises(ValueError, match="9 processes for 8 GPUs; start 8, or add device=.cpu"):
         own_gpus()

@@ -1,5 +1,6 @@
 """Damaged and foreign results, for which no page or comparison is made; HTML in names is shown as text."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from interp import pages
 from interp.cli import main
 from interp.frequency import BiasEffect
 from interp.pages.page import templates
+from interp.results import load_result
+
+WRONG: list[Any] = [None, 5, "x", [], {"a": 1}]
 
 
 def page(name: str, data: bytes | str | None) -> Callable[[Workshop], list[str]]:
@@ -125,6 +129,39 @@ def test_the_rest_of_a_page_is_written(
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
     check_command_refused(CASES[name], workshop, capsys)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_entry_of_another_type_is_refused_or_does_no_harm(workshop: Workshop) -> None:
+    """Each entry of a result.json in turn, when it is read and when it is replaced."""
+    copied = workshop.result()
+    path, sound = copied / "frequency/result.json", load_result(copied)
+    saved = json.loads(path.read_text())
+    refused, in_the_way = {}, {}
+    for key, value in itertools.product([*saved, *(f"provenance.{key}" for key in saved["provenance"])], WRONG):
+        outer, _, inner = key.rpartition(".")
+        damaged = json.loads(json.dumps(saved))
+        (damaged[outer] if outer else damaged)[inner] = value
+        path.write_text(json.dumps(damaged))
+        try:
+            assert load_result(copied).summary()
+        except ValueError as error:
+            refused[key] = str(error)
+        try:
+            sound.save(copied, overwrite=True)
+        except FileExistsError as error:
+            in_the_way[key] = str(error)
+            shutil.rmtree(path.parent)
+            sound.save(copied)
+    expected = {
+        "analysis",
+        "provenance",
+        *(f"provenance.{key}" for key in ("model", "corpus", "intervals", "n_layers")),
+    }
+    assert expected <= set(refused)
+    assert all("run the analysis again" in said or "expected 'frequency'" in said for said in refused.values())
+    assert {"analysis", "tables", "arrays"} <= set(in_the_way)
+    assert all("move it" in said for said in in_the_way.values())
 
 
 @pytest.mark.usefixtures("untyped")

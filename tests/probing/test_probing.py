@@ -526,3 +526,21 @@ def test_states_that_are_not_finite_are_refused():
     states = States(pairs, (5,), 3, {}, _kept={5: vectors})
     with pytest.raises(ValueError, match="state 5 has NaN or infinite values; check the model's weights and dtype"):
         probing.sweep(states, ks=[1], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "position", "bos", "begins_with", "read_at"),
+    [
+        ("gpt2", "eos", "auto", None, "</s>"),
+        ("gpt2", "eos", True, "<s>", "</s>"),
+        ("gpt2", "last", True, "<s>", "the last token of the sentence"),
+        ("gpt2", "mean", False, None, "the mean over all tokens"),
+        ("bert", "cls", "auto", "[CLS]", "[CLS]"),
+        ("bert", "eos", "auto", "[CLS]", "[SEP]"),
+    ],
+)
+def test_where_sentences_begin_and_are_read_is_told(load_toy, kind, position, bos, begins_with, read_at):
+    found = probing.collect(load_toy(kind), toy_pairs(), position=position, bos=bos, states=[0], progress=False)
+    swept = probing.sweep(found, methods=["dense"], controls=["none"], progress=False)
+    told = swept.provenance["begins_with"], swept.provenance["read_at"]
+    assert told == (begins_with, read_at)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from interp.attention import AttentionStudy
+from interp.checks import argument
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, LAYER, THIN, VERMILION, figure, ramp, whole_ticks
@@ -123,7 +124,7 @@ def massive_writers(study: AttentionStudy) -> Figure:
     table = study.writers
     if table.empty:
         raise ValueError(
-            "this study has no writers of massive activations; ask with sinks=True for a model that has some"
+            f"no writer of massive activations is here; ask with {argument('sinks', True)} for a model that has some"
         )
     layer = table["layer"].astype("string").radd(" of block ").fillna("")
     table = table.assign(component=table["component"] + layer)
@@ -152,5 +153,5 @@ def massive_writers(study: AttentionStudy) -> Figure:
 def _sinks(study: AttentionStudy) -> pd.DataFrame:
     """The table `sinks`. Raises ValueError if it was not asked for."""
     if study.sinks.empty:
-        raise ValueError("this study has no sinks; ask with sinks=True (interp attention --sinks)")
+        raise ValueError(f"this study has no sinks; ask with {argument('sinks', True)}")
     return study.sinks

@@ -171,8 +171,8 @@ class _Followed:
         self.length, device = batch.mask.shape[1], batch.mask.device
         self.width = 1
         self.place = torch.zeros(0, dtype=torch.int64, device=device)
-        self.added = torch.zeros(0, n_components, device=device)
-        self.height = torch.zeros(0, device=device)
+        self.added = torch.zeros(0, n_components, dtype=torch.float32, device=device)
+        self.height = torch.zeros(0, dtype=torch.float32, device=device)
         self.until = torch.zeros_like(self.added)  # what components had added by the time the height was reached
 
     def add(self, parts: dict[int, Tensor]) -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from interp.checks import argument
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
@@ -32,7 +33,7 @@ def direction_atlas(study: EncodingStudy) -> Figure:
     """
     table = study.atlas
     if table.empty:
-        raise ValueError("this study has no atlas of directions; ask with atlas=True (interp encoding --atlas)")
+        raise ValueError(f"this study has no atlas of directions; ask with {argument('atlas', True)}")
     kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]} | dict(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
     said = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))

@@ -210,7 +210,7 @@ class UnitSums(_OfTask):
             raise ValueError(f"{place.hook} has NaN or infinite values; check the model's weights and dtype")
         first = rearrange(2 * fold[:, None] + torch.arange(2, device=self.device), "pair side -> (pair side) 1")
         cells = scaled_bins(values, *self.scale[place.key]).add_(BINS * first)
-        counts = torch.zeros(self.folds * 2 * BINS, place.width, device=self.device)
+        counts = torch.zeros(self.folds * 2 * BINS, place.width, dtype=torch.float32, device=self.device)
         counts.scatter_add_(0, cells, counts.new_ones(()).expand(cells.shape))
         self.add(f"counts.{place.key}", counts.view(self.folds, 2, BINS, -1))
 
