@@ -12,30 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = [
-    "argument",
-    "check_choice",
-    "check_mode",
-    "check_same",
-    "check_seed",
-    "check_table",
-    "check_token_ids",
-    "check_width",
-]
-__all__ += [
-    "collecting",
-    "finite_number",
-    "list_of_strings",
-    "of_command_line",
-    "refuse",
-    "unicode_text",
-    "warn",
-    "whole_number",
-]
+__all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids", "check_width"]
+__all__ += ["collecting", "finite_number", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
 
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
-_OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
 _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
 
@@ -131,32 +112,6 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
-
-
-def argument(name: str, value: Any = None) -> str:
-    """An argument as a user writes it: of a function, or in a command line (inside `of_command_line`).
-
-    Examples:
-        >>> argument("mask_rate"), argument("bos", True), argument("directions", "mean")
-        ('mask_rate=', 'bos=True', "directions='mean'")
-        >>> with of_command_line():
-        ...     argument("mask_rate"), argument("bos", True), argument("directions", "mean")
-        ('--mask-rate', '--bos', '--directions mean')
-    """
-    flag = f"--{name.replace('_', '-')}"
-    if not _OF_COMMAND_LINE.get():
-        return f"{name}=" if value is None else f"{name}={value!r}"
-    return flag if value in (None, True) else f"{flag} {value}"
-
-
-@contextmanager
-def of_command_line() -> Iterator[None]:
-    """A context in which `argument` names flags."""
-    token = _OF_COMMAND_LINE.set(True)
-    try:
-        yield
-    finally:
-        _OF_COMMAND_LINE.reset(token)
 
 
 def check_mode(mode: str) -> None:

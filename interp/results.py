@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pandas as pd
@@ -35,7 +36,8 @@ __all__ = ["Result", "load_result", "provenance"]
 version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _READ: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "corpus", "rule", "mode", "position", "score"), (str,)),
+    **dict.fromkeys(("model", "corpus", "rule", "mode", "score"), (str,)),
+    "position": (str, NoneType),
     **dict.fromkeys(("n_layers", "state"), (int,)),
     **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
     **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),

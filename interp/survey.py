@@ -76,8 +76,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     with collecting(caveats):
         unigram = word_frequencies(model, plain, options.unigram, column=options.column)
     shared = {"counts": unigram, "seed": options.seed}
-    in_rows = {"layout": options.layout, "context": options.context}
-    of_reads: dict[str, dict[str, Any]] = {"pairs": {"bos": bos}, "prompts": in_rows}
+    of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
 
     own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
     possible = dict(analyses())

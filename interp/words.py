@@ -2,11 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import SupportsFloat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, SupportsFloat
 
-__all__ = ["BIAS_WORD", "DECODER_NAME", "MISSING", "beginning_words", "capitalized", "class_words", "count", "finer"]
-__all__ += ["printed", "sentence", "within"]
+__all__ = ["BIAS_WORD", "DECODER_NAME", "MISSING", "argument", "beginning_words", "capitalized", "class_words", "count"]
+__all__ += ["finer", "of_command_line", "printed", "sentence", "within"]
+
+_OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
@@ -127,3 +131,29 @@ def within(low: float, high: float, form: str, why_none: str = "") -> str:
     if math.isnan(low) or math.isnan(high):
         return f"(no interval: {why_none})" if why_none else "(no interval)"
     return f"[{printed(low, form)}, {printed(high, form)}]"
+
+
+def argument(name: str, value: Any = None) -> str:
+    """An argument as a user writes it: of a function, or in a command line (inside `of_command_line`).
+
+    Examples:
+        >>> argument("mask_rate"), argument("bos", True), argument("directions", "mean")
+        ('mask_rate=', 'bos=True', "directions='mean'")
+        >>> with of_command_line():
+        ...     argument("mask_rate"), argument("bos", True), argument("directions", "mean")
+        ('--mask-rate', '--bos', '--directions mean')
+    """
+    flag = f"--{name.replace('_', '-')}"
+    if not _OF_COMMAND_LINE.get():
+        return f"{name}=" if value is None else f"{name}={value!r}"
+    return flag if value in (None, True) else f"{flag} {value}"
+
+
+@contextmanager
+def of_command_line() -> Iterator[None]:
+    """A context in which `argument` names flags."""
+    token = _OF_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _OF_COMMAND_LINE.reset(token)

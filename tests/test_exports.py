@@ -29,7 +29,7 @@ def test_files(tmp_path: Path) -> None:
     names = ["frequency_kl.csv", "frequency_types.csv", "frequency_kl.tex", "frequency_types.tex"]
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(names)
-    with pytest.raises(FileExistsError, match=r"frequency_kl\.csv already exists; choose another --out"):
+    with pytest.raises(FileExistsError, match=r"frequency_kl\.csv already exists; choose another directory"):
         export({"new": TABLE, "kl": TABLE}, tmp_path / "new", "frequency", ["csv"])
     assert not (tmp_path / "new" / "frequency_new.csv").exists(), "nothing half-written"
 

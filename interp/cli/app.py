@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from interp.analyses import load, names, others
-from interp.checks import of_command_line
 from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
@@ -27,6 +26,7 @@ from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.results import show
 from interp.cli.screen import any_encoding, echo
+from interp.words import of_command_line
 
 __all__ = ["app", "main", "run"]
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Integer
 
-from interp.checks import argument
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches
 from interp.corpora.frames import tokenizer_of
@@ -19,6 +18,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.paths import is_counts
+from interp.words import argument
 
 __all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of"]
 

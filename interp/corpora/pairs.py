@@ -23,11 +23,12 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import argument, list_of_strings, unicode_text, warn, whole_number
+from interp.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.declare import Several, listed
 from interp.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
+from interp.words import argument
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
 __all__ += ["load", "name_of", "read", "sentences_of"]

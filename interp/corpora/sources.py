@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 import xxhash
 
-from interp.checks import argument, list_of_strings, unicode_text, warn, whole_number
+from interp.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import (
     UNNAMED,
     Table,
@@ -24,6 +24,7 @@ from interp.corpora.files import (
     shortened,
 )
 from interp.paths import HUB_CORPORA, corpus_file, printable, text_suffix
+from interp.words import argument
 
 __all__ = ["Corpus", "Source", "load", "roughly_tokens"]
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.checks import argument
 from interp.encoding import EncodingStudy
 from interp.encoding.columns import ORDER_WORD
 from interp.encoding.pruning import PRUNED
@@ -31,6 +30,7 @@ from interp.figures.style import (
     plain_token,
     ramp,
 )
+from interp.words import argument
 
 __all__ = ["REMOVING", "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons"]
 __all__ += ["probability_fit", "pruned_texts", "pruning", "steering", "way_of_steering"]

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-from interp.checks import argument, warn
+from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
@@ -36,6 +36,7 @@ from interp.models.sites import Model
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, asks
+from interp.words import argument
 
 __all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
 

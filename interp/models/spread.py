@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import torch
 
 from interp import memory
-from interp.checks import argument, check_choice
+from interp.checks import check_choice
 from interp.models.pretrained import set_buffers
 from interp.models.running import find_device
 from interp.models.sites import Model, view
 from interp.models.streaming import blocks_of
+from interp.words import argument
 
 __all__ = ["DeviceMap", "Placement", "check_device_map", "own_gpus", "placed"]
 

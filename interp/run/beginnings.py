@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.checks import argument, warn
+from interp.checks import warn
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.frames import tokenizer_of
 from interp.models.running import running
 from interp.models.sites import Model, view
+from interp.words import argument
 
 __all__ = ["compare_bos"]
 

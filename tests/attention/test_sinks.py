@@ -347,7 +347,7 @@ class TestPage:
         assert not {name for name in section.figures if name.startswith("sink")}
         with pytest.raises(ValueError, match="ask with sinks=True"):
             plots.sink_positions(without)
-        with pytest.raises(ValueError, match="no writers of massive activations; ask"):
+        with pytest.raises(ValueError, match="no writer of massive activations is here; ask"):
             plots.massive_writers(without)
 
     def test_runs_with_sinks_are_compared(self):

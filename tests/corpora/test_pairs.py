@@ -337,7 +337,7 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     assert set(found.table["UID"]) == {"own"}
     like_a_task, others = found.caveats
     assert "the column 'phenomenon' of" in like_a_task
-    assert like_a_task.endswith("to tell these tasks apart, name it with task='phenomenon' (--task)")
+    assert like_a_task.endswith("to tell these tasks apart, name it with task='phenomenon'")
     assert others.endswith("own.csv' has columns that were not read: sentence_bad_2, note")
     with pytest.warns(UserWarning, match="read") as warned:
         pairs.load(tmp_path / "own.csv")

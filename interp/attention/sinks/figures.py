@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 
 from interp.attention import AttentionStudy
-from interp.checks import argument
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, LAYER, THIN, VERMILION, figure, ramp, whole_ticks
+from interp.words import argument
 
 __all__ = ["massive_writers", "sink_heads", "sink_positions", "sink_scores"]
 

@@ -5,12 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from interp.checks import argument
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import DIRECTION_NAME, INK, THIN, figure, plain
-from interp.words import printed
+from interp.words import argument, printed
 
 __all__ = ["direction_atlas"]
 
