@@ -114,7 +114,7 @@ def _above_chance(equivalence: pd.DataFrame) -> str:
     """The number of pairs from which Wilson's bound of the top's accuracy lies above chance, if that is the reason why
     there is no ratio: `n > z² / 4(p − ½)²`."""
     accuracy = float(equivalence["top_accuracy"].median())
-    if (equivalence["top_low"] > 0.5).any() or accuracy <= 0.5:
+    if (equivalence["top_low"] > 0.5).any() or not accuracy > 0.5:
         return ""
     n = math.floor(_Z**2 / (4 * (accuracy - 0.5) ** 2)) + 1
     return f"about {math.ceil(n / _TEST_SHARE):,} pairs a task would tell an accuracy of {accuracy:.2f} from chance"

@@ -183,6 +183,8 @@ def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys
         f"# findings: {result.where}" for name in MODELS for result in reported[name].values() if result.findings
     }
     said = [str(one) for name in MODELS for result in reported[name].values() for one in result.findings]
+    for name in MODELS:
+        said += {f"Note: {caveat}." for result in reported[name].values() for caveat in result.caveats}
     assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted(said)
 
 
