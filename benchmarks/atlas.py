@@ -16,7 +16,7 @@ from timing import Row, alternate, command, row
 from interp.corpora import pairs
 from interp.models.running import running
 from interp.probing.atlas.reading import FLIPS, FOLDS, sample
-from interp.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places
+from interp.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
 from interp.probing.states import state_rows
 from interp.run.observers import forward, observe
 
@@ -37,8 +37,9 @@ def rows(quick: bool) -> Iterator[Row]:
             scales = [Scale(model, where, sample(task)) for task in tasks]
             observe(model, few, *scales, progress=False)
             folds = [folds_of(len(task), FOLDS) for task in tasks]
-            each = zip(tasks, folds, scales, strict=True)
-            sums = [UnitSums(model, where, task, fold, flips=FLIPS, scale=scale) for task, fold, scale in each]
+            signs = [signs_of(len(task), FLIPS) for task in tasks]
+            each = zip(tasks, folds, signs, scales, strict=True)
+            sums = [UnitSums(model, where, task, fold, flips, scale=scale) for task, fold, flips, scale in each]
             observe(model, every, *sums, progress=False)
 
         @torch.no_grad()
