@@ -292,9 +292,9 @@ def _gradient(model: Model, hooks: Recipe) -> tuple[float, float]:
     batch, step = Batch.of(rows).to(model.W_U.device), 2e-3
     generator = torch.Generator().manual_seed(1)
     parameters = [parameter.requires_grad_() for parameter in model.parameters() if parameter.numel()]
-    drawn = [torch.randn(one.shape, generator=generator, dtype=one.dtype).to(one.device) for one in parameters]
-    length = torch.stack([one.square().sum() for one in drawn]).sum().sqrt()
-    direction = [one / length for one in drawn]
+    normal = [torch.randn(weight.shape, generator=generator, dtype=weight.dtype) for weight in parameters]
+    length = torch.stack([part.square().sum() for part in normal]).sum().sqrt()
+    direction = [(part / length).to(weight.device) for part, weight in zip(normal, parameters, strict=True)]
 
     def loss() -> Tensor:
         log_p = batch.select(forward(model, batch)).log_softmax(-1)

@@ -76,7 +76,7 @@ def mauve_jackknife(
     mauve-text makes them; each prompt is then left out, with its human text and with all that was written after it. So
     the interval says how much MAUVE would vary with other prompts and other draws of as many texts. It does not
     contain the variation over clusterings (`mauve_sd`), nor the distance from what infinitely many texts would give.
-    It ends at 0 and 1, and is about twice as wide as it should be.
+    It ends at 0 and 1. It is wider than it should be.
 
     Args:
         features: the features of the texts of a model.
