@@ -1,6 +1,6 @@
 """Which questions can be asked of which architecture, tested on tiny random models against transformers alone.
 
-    python tools/architectures.py            # writes docs/models.md
+    .venv-tl4/bin/python tools/architectures.py            # writes docs/models.md; make test-tl4 makes the environment
 
 A cell is ✓ if interp's numbers equal those computed with the transformers model: with the parameter edited, from its
 attentions or from its hidden states. Otherwise it is a refusal. If a number differs, the script fails.
@@ -9,6 +9,7 @@ attentions or from its hidden states. Otherwise it is a refusal. If a number dif
 import copy
 import inspect
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -350,6 +351,8 @@ generates text from sources. Attention and probes are refused.
 
 
 if __name__ == "__main__":
-    found = {kind: asked(kind) for kind in KINDS}
     versions = {"lens": version("transformer-lens"), "transformers": version("transformers")}
+    if versions["lens"] < "4":
+        sys.exit(f"the table needs TransformerLens 4, found {versions['lens']}; run .venv-tl4/bin/python {sys.argv[0]}")
+    found = {kind: asked(kind) for kind in KINDS}
     PAGE.write_text(f"{_INTRODUCTION.format(**versions)}\n{table(found)}", encoding="utf-8")
