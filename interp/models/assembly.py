@@ -43,6 +43,8 @@ _OF_BLOCK = 1e-4, 5e-4
 and at the last position of a long one. Between them it grows evenly, as the rounding of rotations does."""
 _MAPPINGS = 32
 """The files are mapped again at most this many times, so that what was read from them does not stay in memory."""
+_SMALL = 2**24
+"""Files with fewer numbers stay mapped once: mapping them again takes longer than anything else and saves little."""
 _MAPPINGS_OF_TYPE = 4
 _LENGTH, _LONG = 32, 512
 _UNSUPPORTED = "TransformerLens does not support this model as it is configured"
@@ -105,7 +107,7 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
     blocks = list(blocks_of(model))
-    last = set(blocks[:: max(len(blocks) // _MAPPINGS_OF_TYPE, 1)])
+    last = set(blocks[:: max(len(blocks) // _MAPPINGS_OF_TYPE, 1)] if stored.n_numbers >= _SMALL else ())
 
     def done(block: str) -> None:
         if block in last:  # release what was read from the files
@@ -210,6 +212,8 @@ class _Assembly:
             self.renew()
 
     def renew(self) -> None:
-        """Release what was read from the files."""
+        """Release what was read from the files, unless they are small."""
+        if self.total < _SMALL:
+            return
         self.read = 0
         self.draft.renew(self.stored, tuple(self.settled))
