@@ -3,8 +3,6 @@
 import ast
 import io
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,13 +57,18 @@ def test_only_one_module_prints() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1:strict", "utf-8", "utf-16"])
-def test_any_encoding_of_the_output(encoding: str, workshop: Workshop) -> None:
-    command = [sys.executable, "-m", "interp", "show", str(workshop.run())]
-    how: dict[str, Any] = {"capture_output": True, "env": os.environ | {"PYTHONIOENCODING": encoding}}
-    text = subprocess.run([*command, "kl"], check=True, **how).stdout.decode(encoding.partition(":")[0])
-    assert text.splitlines()[1].startswith("bias\tscale\t")
-    found = subprocess.run([*command, "--json"], check=True, **how).stdout.decode(encoding.partition(":")[0])
-    measures = [finding["measure"] for finding in json.loads(found)["findings"]]
+def test_any_encoding_of_the_output(encoding: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    codec, _, errors = encoding.partition(":")
+
+    def shown(*arguments: str) -> str:
+        buffer = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding=codec, errors=errors or "strict"))
+        assert main(["show", str(workshop.run()), *arguments]) == 0
+        sys.stdout.flush()
+        return buffer.getvalue().decode(codec)
+
+    assert shown("kl").splitlines()[1].startswith("bias\tscale\t")
+    measures = [finding["measure"] for finding in json.loads(shown("--json"))["findings"]]
     assert any("KL(u‖q)" in measure for measure in measures), "whole, though the encoding may not have it"
 
 

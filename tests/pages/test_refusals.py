@@ -133,7 +133,7 @@ def test_bad_input(name: str, workshop: Workshop, capsys: pytest.CaptureFixture[
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_entry_of_another_type_is_refused_or_does_no_harm(workshop: Workshop) -> None:
-    """Each entry of a result.json in turn, when it is read and when it is replaced."""
+    """Each entry of a result.json in turn when it is read, and those outside of provenance when it is replaced."""
     copied = workshop.result()
     path, sound = copied / "frequency/result.json", load_result(copied)
     saved = json.loads(path.read_text())
@@ -147,6 +147,8 @@ def test_an_entry_of_another_type_is_refused_or_does_no_harm(workshop: Workshop)
             assert load_result(copied).summary()
         except ValueError as error:
             refused[key] = str(error)
+        if outer:
+            continue
         try:
             sound.save(copied, overwrite=True)
         except FileExistsError as error:
