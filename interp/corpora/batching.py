@@ -94,6 +94,11 @@ class Batch:
         shape = tuple(self.read.shape)
         raise ValueError(f"expected an activation [batch, pos, …] = {shape}, found {tuple(activation.shape)}")
 
+    def part(self, rows: slice) -> "Batch":
+        """Some rows of the batch."""
+        names = ("tokens", "mask", "read", "targets", "source", "source_mask", "stretches", "rows")
+        return replace(self, **{name: part[rows] for name in names if (part := getattr(self, name)) is not None})
+
     def to(self, device: torch.device) -> "Batch":
         names = ("tokens", "mask", "read", "targets", "source", "source_mask")
         return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})

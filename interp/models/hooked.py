@@ -160,8 +160,10 @@ class HookedDecoder(_Hooked):
     def starts_within(self) -> bool:
         return self.model.cfg.positional_embedding_type != "shortformer"  # whose blocks all read the positions
 
-    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
-        return self.model(resid, attention_mask=self._mask(batch), start_at_layer=layer)
+    def run_from(
+        self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read, stop: int | None = None
+    ) -> Any:
+        return self.model(resid, attention_mask=self._mask(batch), start_at_layer=layer, stop_at_layer=stop)
 
     def _mask(self, batch: Read) -> Tensor | None:
         # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
@@ -190,9 +192,11 @@ class HookedEncoder(_Hooked):
     def starts_within(self) -> bool:
         return True
 
-    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
+    def run_from(
+        self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read, stop: int | None = None
+    ) -> Any:
         hidden = rearrange(batch.mask == 0, "batch pos -> batch 1 1 pos")
         added = torch.where(hidden, -torch.inf, 0.0) if bool(hidden.any()) else None
-        for block in list(self.model.blocks)[layer:]:
+        for block in list(self.model.blocks)[layer:stop]:
             resid = block(resid, added)
-        return self.model.unembed(self.model.mlm_head(resid))
+        return resid if stop is not None else self.model.unembed(self.model.mlm_head(resid))

@@ -234,9 +234,12 @@ class View(ABC):
         """Whether a forward pass can begin at a block (`run_from`)."""
         return False
 
-    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
-        """Run block `layer`, all later blocks and the prediction head on the residual stream that enters that block.
-        With layer n_layers, only the head runs, on any positions. Returns the logits."""
+    def run_from(
+        self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read, stop: int | None = None
+    ) -> Any:
+        """Run block `layer` and the later blocks before block `stop` on the residual stream that enters block `layer`.
+        None also runs the prediction head and returns the logits. With layer n_layers, only the head runs, on any
+        positions."""
         raise NotImplementedError
 
     @abstractmethod

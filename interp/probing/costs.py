@@ -14,13 +14,13 @@ from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
 from interp.run.contexts import KEPT
+from interp.run.observers import LOGITS_AT_ONCE
 
 __all__ = ["dry_run", "rate"]
 
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
 _TOKENS_AT_ONCE, _SENTENCES_AT_ONCE = 4_096, 8_192  # see interp.probing.states
-_LOGITS_AT_ONCE = 2**21  # see interp.probing.accuracy
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
@@ -70,7 +70,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     read: dict[str, Any] = {"text": "sentences", "size": (max(1, _TOKENS_AT_ONCE // longest), longest)}
     fitted = _fitted(size, len(sentences), n_tasks, columns)
     judged = Pass(
-        what="sentences judged", text="sentences", step=2, head=True, per_batch=3 * 4 * _LOGITS_AT_ONCE,
+        what="sentences judged", text="sentences", step=2, head=True, per_batch=3 * 4 * LOGITS_AT_ONCE,
         size=(1, longest),
     )  # fmt: skip
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)

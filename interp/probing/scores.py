@@ -29,15 +29,14 @@ from interp.corpora.tokens import Counted, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
 from interp.declare import Bos
 from interp.models.head import prediction_head
-from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder
+from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder, view
 from interp.models.softmax import log_partition
 from interp.models.spelling import Spelling
-from interp.run.observers import Observer
+from interp.run.observers import LOGITS_AT_ONCE, Observer
 from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["Sentences", "TokenScores", "sentence_scores", "word_surprisal"]
 
-_LOGITS_AT_ONCE = 2**21  # larger batches are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
 
 
@@ -104,10 +103,23 @@ class Sentences:
 
     def _read(self) -> Iterator[Batch]:
         lengths = np.array([len(row) for row in self.rows])
-        for chosen in _together(lengths, None if self.encoder else self.model.W_U.shape[1]):
+        for chosen in self._together(lengths):
             batch = self._masked(chosen) if self.encoder else Batch.of([self.rows[i] for i in chosen])
             numbers = torch.from_numpy(chosen).repeat_interleave(len(batch.tokens) // len(chosen))
             yield replace(batch, n_texts=len(chosen), stretches=numbers).to(self.model.W_U.device)
+
+    def _together(self, lengths: Int[np.ndarray, " sentence"]) -> Iterator[Int[np.ndarray, " some"]]:
+        """The numbers of the sentences to read at once, longest first, such that there are few enough tokens, and few
+        enough logits if the prediction head must read all of them at once. Those of an encoder have equal lengths."""
+        order = np.argsort(-lengths, kind="stable")
+        at_once = self.encoder or view(self.model).starts_within
+        most = _TOKENS_AT_ONCE if at_once else LOGITS_AT_ONCE // self.model.W_U.shape[1]
+        while len(order):
+            longest = int(lengths[order[0]])
+            alike = order[lengths[order] == longest] if self.encoder else order
+            n_tokens = longest * (longest - 2) if self.encoder else longest
+            yield (chosen := alike[: max(1, most // n_tokens)])
+            order = order[len(chosen) :]
 
     def _masked(self, chosen: Int[np.ndarray, " sentence"]) -> Batch:
         """One row for each token of sentences of equal length, in which it is masked."""
@@ -130,18 +142,6 @@ class Sentences:
         return [Aligned(sentence.offsets[own], sentence.words[own]) for sentence, own in places]
 
 
-def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
-    """The numbers of the rows to score together, longest first, such that there are few enough logits. Without
-    `d_vocab`, rows of equal length such that masking each token in turn gives few enough tokens."""
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        longest = int(lengths[order[0]])
-        alike = order[lengths[order] == longest] if d_vocab is None else order
-        most = _LOGITS_AT_ONCE // (longest * d_vocab) if d_vocab else _TOKENS_AT_ONCE // longest // (longest - 2)
-        yield (chosen := alike[: max(1, most)])
-        order = order[len(chosen) :]
-
-
 class TokenScores(Observer):
     """The log-probability of every token of sentences, in nats, at its place. For a causal model with `whole_words`,
     also the log-probability that a word ends after it.
@@ -162,6 +162,8 @@ class TokenScores(Observer):
         >>> len(observer.log_probabilities)
         5
     """
+
+    of_rows = True
 
     def __init__(self, sentences: Sentences, *, whole_words: bool = False) -> None:
         super().__init__(whole_words=whole_words)

@@ -7,11 +7,12 @@ lets all observers listen.
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,7 +27,16 @@ from interp.corpora.batching import Batch, check_batches
 from interp.disk import uninterrupted
 from interp.models.identity import check_attention_weights, check_weights, is_finite
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
-from interp.models.sites import Model, Recipe, depth, hook_name, narrowing, state_name, view
+from interp.models.sites import (
+    Model,
+    Recipe,
+    depth,
+    hook_name,
+    narrowing,
+    state_name,
+    trunk_output,
+    view,
+)
 from interp.run import groups, largest, moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
 
@@ -46,6 +56,8 @@ _OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
+LOGITS_AT_ONCE = 2**22
+"""The prediction head reads a batch that has more logits in parts. Larger parts are slower on a CPU."""
 _KEPT = 2**20  # vectors that fingerprints are projected on are kept up to this length, and longer ones drawn anew
 
 
@@ -86,6 +98,10 @@ class Observer:
         >>> observer.state["n"].item(), (observer.state["sum"] / observer.state["n"]).shape
         (60.0, torch.Size([16]))
     """
+
+    of_rows: ClassVar[bool] = False
+    """Whether it listens only at the prediction head, and reads each row by itself, so that the head may read a batch
+    in parts."""
 
     def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
         self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
@@ -341,25 +357,75 @@ def feed(
     start: tuple[int, Float[Tensor, "batch pos d_model"]] | None = None,
 ) -> None:
     """Run one batch, from its tokens or from a block (`start`) with the residual stream that enters it. What observers
-    add stays in their scratch memory."""
-    recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
-    stop = depth(name for name, _ in recipe)
-    at_head = start is not None and start[0] == model.cfg.n_layers
-    if stop is None and not at_head and not batch.reads_all and not head_is_hooked(model):
-        recipe += [(narrowing(model), lambda activation, hook: batch.select(activation)[None])]
-    if start is None and stop != 0:
-        last = hook_name(model, "logits") if stop is None else state_name(model, stop)
-        recipe = [*resolved(model, [(last, lambda activation, hook: _check_finite(model, activation))]), *recipe]
+    add stays in their scratch memory.
+
+    If all observers are `of_rows`, and there are many logits, the blocks read the batch at once, and the head a few of
+    its rows at a time.
+    """
     try:
-        with firing(model, recipe, expected=hooks):
-            if start is None:
-                forward(model, batch, stop)
-            else:
-                view(model).run_from(*start, batch)
+        if all(observer.of_rows for observer in observers) and _has_parts(model, batch, start):
+            resid = _resid_post(model, batch, hooks, start)
+            for rows, part in _parts(batch, LOGITS_AT_ONCE // model.W_U.shape[1]):
+                feed(model, part, observers, hooks, (model.cfg.n_layers, part.select(resid[rows])[None]))
+        else:
+            recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
+            _run(model, batch, recipe, hooks, start)
     except BaseException:
         for observer in observers:
             observer.discard()
         raise
+
+
+def _run(model: Model, batch: Batch, recipe: Recipe, hooks: HooksOfOthers, start: Any) -> None:
+    """Run one batch with hooks that read it."""
+    stop = depth(name for name, _ in recipe)
+    at_head = start is not None and start[0] == model.cfg.n_layers
+    if stop is None and not at_head and not batch.reads_all and not head_is_hooked(model):
+        recipe = [*recipe, (narrowing(model), lambda activation, hook: batch.select(activation)[None])]
+    if (start is None or at_head) and stop != 0:
+        last = hook_name(model, "logits") if stop is None else state_name(model, stop)
+        recipe = [(last, lambda activation, hook: _check_finite(model, activation)), *recipe]
+    with firing(model, recipe, expected=hooks):
+        if start is None:
+            forward(model, batch, stop)
+        else:
+            view(model).run_from(*start, batch)
+
+
+def _has_parts(model: Model, batch: Batch, start: Any) -> bool:
+    """Whether the prediction head should read a batch in parts, and can."""
+    return (
+        batch.n_read * model.W_U.shape[1] > LOGITS_AT_ONCE
+        and len(batch.tokens) > 1
+        and (start is None or start[0] < model.cfg.n_layers)
+        and view(model).starts_within
+        and not head_is_hooked(model)
+    )
+
+
+def _resid_post(model: Model, batch: Batch, hooks: HooksOfOthers, start: Any) -> Float[Tensor, "batch pos d_model"]:
+    """The residual stream of a batch after the last block."""
+    streams: list[Tensor] = []
+    recipe: Recipe = [(trunk_output(model), lambda stream, hook: streams.append(stream))]
+    n_layers = model.cfg.n_layers
+    with firing(model, recipe, expected=hooks):
+        if start is None:
+            forward(model, batch, n_layers)
+        else:
+            view(model).run_from(*start, batch, stop=n_layers)
+    return streams[0]
+
+
+def _parts(batch: Batch, most: int) -> Iterator[tuple[slice, Batch]]:
+    """Consecutive rows of a batch, in which at most `most` positions are read, or one row."""
+    ends = batch.read.sum(1).cumsum(0).tolist()
+    start = 0
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, bisect_right(ends, before + most))
+        rows = slice(start, end)
+        yield rows, batch.part(rows)
+        start = end
 
 
 def _check_finite(model: Model, activation: Tensor) -> None:

@@ -17,6 +17,8 @@ from scipy import stats
 
 import interp
 from interp import probing
+from interp.attention.profile import DimensionProfile
+from interp.corpora import token_classes
 from interp.models.running import active_hooks
 from interp.paths import BUNDLED
 from interp.probing.judgements import check_scores
@@ -235,7 +237,7 @@ def test_parts_merge_and_a_run_resumes(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole_words: bool
 ) -> None:
     one, texts = made(name), SENTENCES[:4]
-    monkeypatch.setattr("interp.probing.scores._LOGITS_AT_ONCE", 60_000)
+    monkeypatch.setattr("interp.probing.scores._TOKENS_AT_ONCE", 40)
     sentences = Sentences(one.model, texts, bos=True, whole_words=whole_words)
     assert len(list(sentences.batches())) >= 3
     whole, *parts = (TokenScores(sentences, whole_words=whole_words) for _ in range(3))
@@ -250,6 +252,28 @@ def test_parts_merge_and_a_run_resumes(
     pd.testing.assert_frame_equal(probing.sentence_scores(one.model, texts, **how), first)
     with pytest.raises(ValueError, match="fingerprint"):
         probing.sentence_scores(one.model, texts[:2], **how)
+
+
+def test_the_head_may_read_a_batch_in_parts(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With logits of one row at once; an observer of the residual stream makes it read all of them."""
+    one = made("tiny-gpt2")
+    sentences = Sentences(one.model, SENTENCES[:4], bos=True)
+    together, apart, beside = (TokenScores(sentences) for _ in range(3))
+    observe(one.model, sentences.batches(), together, **QUIET)
+    widths: list[int] = []
+    point = one.model.hook_dict["unembed.hook_out"]
+    monkeypatch.setattr("interp.run.observers.LOGITS_AT_ONCE", 10 * one.model.W_U.shape[1])
+    handle = point.register_forward_hook(lambda module, inputs, logits: widths.append(logits.shape[:2].numel()))
+    observe(one.model, sentences.batches(), apart, **QUIET)
+    n_parts = len(widths)
+    profile = DimensionProfile(one.model, token_classes(one.model, None))
+    observe(one.model, sentences.batches(), beside, profile, **QUIET)
+    handle.remove()
+    assert n_parts > 1
+    assert len(widths) == n_parts + 1
+    assert sum(widths[:n_parts]) == widths[-1]
+    np.testing.assert_allclose(apart.log_probabilities, together.log_probabilities, atol=1e-5)
+    np.testing.assert_array_equal(beside.log_probabilities, together.log_probabilities)
 
 
 # Pairs
