@@ -5,7 +5,7 @@ A decoder's logits are `((x − m)/s ⊙ γ + b_LN) W_U + b_last`. In BERT, `x' 
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -39,12 +39,12 @@ class PredictionHead(BertHead):
     the bias added to the logits. If a model multiplies its logits by a `scale` (Cohere, Granite), `W_U` and the biases
     include that factor. `cap` is the soft cap of the logits, applied as `cap · tanh(logits / cap)`. `folded` means that
     TransformerLens has folded the norm into the unembedding; `b_U` then contains `b_LN W_U` up to a constant over the
-    vocabulary. `real` marks the rows of the vocabulary that are tokens (a padded vocabulary has more rows than tokens).
+    vocabulary.
     """
 
     unscaled: Float[Tensor, "d_model d_vocab"]
     b_U: Float[Tensor, " d_vocab"]
-    real: Bool[Tensor, " d_vocab"]
+    tokenizer: Any
     eps: float
     why_absent: dict[str, str]
     norm: FinalNorm = None
@@ -71,6 +71,11 @@ class PredictionHead(BertHead):
     def wide(self) -> torch.dtype:
         """The dtype of `W_U`, but at least float32."""
         return torch.promote_types(self.unscaled.dtype, torch.float32)
+
+    @cached_property
+    def real(self) -> Bool[Tensor, " d_vocab"]:
+        """Which rows of the vocabulary are tokens. A padded vocabulary has more rows than tokens."""
+        return _real(self.tokenizer, self.unscaled)
 
     @property
     def d_vocab(self) -> int:
@@ -148,7 +153,7 @@ def prediction_head(model: Model) -> PredictionHead:
     return PredictionHead(
         unscaled=W_U,
         b_U=W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U,
-        real=real_tokens(model),
+        tokenizer=model.tokenizer,
         eps=tensors.eps,
         why_absent=_why_absent(tensors, folded),
         norm=tensors.norm,
@@ -206,7 +211,11 @@ def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:
 
     Pythia, for example, has more rows than tokens; the surplus rows are untrained.
     """
-    rows = torch.arange(model.W_U.shape[1], device=model.W_U.device)
-    if model.tokenizer is None:
+    return _real(model.tokenizer, model.W_U)
+
+
+def _real(tokenizer: Any, W_U: Float[Tensor, "d_model d_vocab"]) -> Bool[Tensor, " d_vocab"]:
+    rows = torch.arange(W_U.shape[1], device=W_U.device)
+    if tokenizer is None:
         return torch.ones_like(rows, dtype=torch.bool)
-    return torch.isin(rows, torch.tensor(list(model.tokenizer.get_vocab().values()), device=rows.device))
+    return torch.isin(rows, torch.tensor(list(tokenizer.get_vocab().values()), device=rows.device))

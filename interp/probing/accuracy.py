@@ -24,7 +24,7 @@ from interp.models.sites import Model
 from interp.probing.judgements import by_task, check_scores, judged
 from interp.probing.options import Score
 from interp.probing.probes import Probe, check_probe
-from interp.probing.scores import sentence_scores
+from interp.probing.scores import Sentences, scored
 from interp.probing.splits import split_tasks
 from interp.run.kept import Kept, execute_from, keep
 from interp.run.observers import observe
@@ -203,7 +203,8 @@ class _Task(NamedTuple):
     ) -> "_Task | None":
         """The task, or None if the model has no judgement to remove."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
-        scoring = partial(sentence_scores.passes, model, sentences, whole_words=whole_words, bos=bos)
+        read = Sentences(model, sentences, bos=bos, whole_words=whole_words)
+        scoring = partial(scored, read, whole_words=whole_words)
         before = Judged.of(execute(model, scoring(), progress=False), score)
         if before.accuracy < LEAST_ACCURACY:
             return None

@@ -35,7 +35,7 @@ from interp.models.spelling import Spelling
 from interp.run.observers import LOGITS_AT_ONCE, Observer
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["Sentences", "TokenScores", "sentence_scores", "word_surprisal"]
+__all__ = ["Sentences", "TokenScores", "scored", "sentence_scores", "word_surprisal"]
 
 _TOKENS_AT_ONCE = 8_192
 
@@ -92,14 +92,17 @@ class Sentences:
     def batches(self) -> Batches:
         """Batches with the longest sentences first. For an encoder, sentences of equal length are together, with one
         row per token, in which it is masked."""
+        how: dict[str, Any] = {"tokenizer": self.tokenizer, "left_out_bos": self.left_out_bos}
+        return Batches(self._settings, len(self.texts), self._read, **how)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
         rows = json.dumps([self.rows, self.words]).encode()
-        settings = {
+        return {
             "corpus": f"{len(self.texts):,} sentences", "fingerprint": xxhash.xxh3_128(rows).hexdigest(),
             "layout": "texts", "context": max(map(len, self.rows)), "tokenizer": tokenizer_hash(self.tokenizer),
             "bos": self.bos,
         }  # fmt: skip
-        how: dict[str, Any] = {"tokenizer": self.tokenizer, "left_out_bos": self.left_out_bos}
-        return Batches(settings, len(self.texts), self._read, **how)
 
     def _read(self) -> Iterator[Batch]:
         lengths = np.array([len(row) for row in self.rows])
@@ -304,14 +307,19 @@ def sentence_scores(
         >>> bool((corrected["sum"] < scores["sum"]).all())  # after a period a word may also go on
         True
     """
-    found = Sentences(model, sentences, bos=bos, whole_words=whole_words)
-    observer = TokenScores(found, whole_words=whole_words)
-    yield [Reading("scoring", found.batches(), [observer])]
-    table = pd.DataFrame({"sentence": found.texts})
-    table["n_tokens"], table["n_unknown"] = (found.summed(which) for which in (found.scored, found.unknown))
-    table["n_characters"] = [len(text) for text in found.texts]
-    table["n_bytes"] = [len(text.encode()) for text in found.texts]
-    table["sum"] = found.summed(np.where(found.scored, observer.log_probabilities, 0.0))
+    return (yield from scored(Sentences(model, sentences, bos=bos, whole_words=whole_words), whole_words=whole_words))
+
+
+def scored(sentences: Sentences, *, whole_words: bool = False) -> Passes[pd.DataFrame]:
+    """The table of `sentence_scores`."""
+    observer = TokenScores(sentences, whole_words=whole_words)
+    yield [Reading("scoring", sentences.batches(), [observer])]
+    table = pd.DataFrame({"sentence": sentences.texts})
+    table["n_tokens"] = sentences.summed(sentences.scored)
+    table["n_unknown"] = sentences.summed(sentences.unknown)
+    table["n_characters"] = [len(text) for text in sentences.texts]
+    table["n_bytes"] = [len(text.encode()) for text in sentences.texts]
+    table["sum"] = sentences.summed(np.where(sentences.scored, observer.log_probabilities, 0.0))
     for unit in ("token", "character", "byte"):
         table[f"per_{unit}"] = table["sum"] / table[f"n_{unit}s"]
     return table

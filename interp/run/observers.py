@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ from interp.run.checkpoint import SAME, Checkpoint, identity
 __all__ = ["Observer", "Reduction", "fingerprint", "forward", "observe", "observe_parts", "part_of"]
 
 Reduction = Literal["sum", "max", "min", "moments", "largest", "groups"]
+_Start: TypeAlias = tuple[int, Float[Tensor, "batch pos d_model"]]
+"""A block, and the residual stream that enters it."""
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": Tensor.add_,
     "max": torch.maximum,
@@ -354,7 +356,7 @@ def feed(
     batch: Batch,
     observers: tuple[Observer, ...],
     hooks: HooksOfOthers,
-    start: tuple[int, Float[Tensor, "batch pos d_model"]] | None = None,
+    start: _Start | None = None,
 ) -> None:
     """Run one batch, from its tokens or from a block (`start`) with the residual stream that enters it. What observers
     add stays in their scratch memory.
@@ -376,7 +378,13 @@ def feed(
         raise
 
 
-def _run(model: Model, batch: Batch, recipe: Recipe, hooks: HooksOfOthers, start: Any) -> None:
+def _run(
+    model: Model,
+    batch: Batch,
+    recipe: list[tuple[str, Callable[..., Any]]],
+    hooks: HooksOfOthers,
+    start: _Start | None,
+) -> None:
     """Run one batch with hooks that read it."""
     stop = depth(name for name, _ in recipe)
     at_head = start is not None and start[0] == model.cfg.n_layers
@@ -392,7 +400,7 @@ def _run(model: Model, batch: Batch, recipe: Recipe, hooks: HooksOfOthers, start
             view(model).run_from(*start, batch)
 
 
-def _has_parts(model: Model, batch: Batch, start: Any) -> bool:
+def _has_parts(model: Model, batch: Batch, start: _Start | None) -> bool:
     """Whether the prediction head should read a batch in parts, and can."""
     return (
         batch.n_read * model.W_U.shape[1] > LOGITS_AT_ONCE
@@ -403,7 +411,9 @@ def _has_parts(model: Model, batch: Batch, start: Any) -> bool:
     )
 
 
-def _resid_post(model: Model, batch: Batch, hooks: HooksOfOthers, start: Any) -> Float[Tensor, "batch pos d_model"]:
+def _resid_post(
+    model: Model, batch: Batch, hooks: HooksOfOthers, start: _Start | None
+) -> Float[Tensor, "batch pos d_model"]:
     """The residual stream of a batch after the last block."""
     streams: list[Tensor] = []
     recipe: Recipe = [(trunk_output(model), lambda stream, hook: streams.append(stream))]
@@ -412,7 +422,8 @@ def _resid_post(model: Model, batch: Batch, hooks: HooksOfOthers, start: Any) ->
         if start is None:
             forward(model, batch, n_layers)
         else:
-            view(model).run_from(*start, batch, stop=n_layers)
+            layer, resid = start
+            view(model).run_from(layer, resid, batch, n_layers)
     return streams[0]
 
 
