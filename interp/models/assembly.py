@@ -7,6 +7,7 @@ requested device. So memory never holds more than the model itself and one block
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from interp.models.pretrained import MASKED, Stored, check_finite, context_of, s
 from interp.models.sites import Model, view
 from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, sampled, streamed, wide_type
+from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.models.views import Tokens
 
 __all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled"]
@@ -82,9 +84,15 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype))
-    found = view(model).run(batch.to(model.W_U.device), None).float().cpu()
+    try:
+        found = view(model).run(batch.to(model.W_U.device), None).float().cpu()
+    except (RuntimeError, ValueError) as error:
+        raise WronglyConverted(f"{name} cannot run in TransformerLens: {error}") from error
     found, expected = found[batch.mask.bool()], expected[batch.mask.bool()]
     _check_parity(name, found, expected, None if rounded is None else rounded[batch.mask.bool()], dtype)
+    for verify in (verify_head, verify_scores, verify_neurons, verify_values):
+        with suppress(ValueError):  # refused when it is used
+            verify(model)
     return model
 
 
@@ -121,13 +129,14 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
 
 def _read(model: Any, batch: Tokens) -> Any:
     """The output of a transformers model for a batch."""
+    batch = batch.to(model.device)
     inputs = {"decoder_input_ids": batch.tokens} if model.config.is_encoder_decoder else {}
     return model(batch.tokens, attention_mask=batch.mask, use_cache=False, **inputs)
 
 
 def _logits(output: Any) -> Tensor:
     logits: Tensor = output.logits if "logits" in output else output.prediction_logits
-    return logits.float()
+    return logits.float().cpu()
 
 
 def _trial(config: Any, rows: int, length: int) -> Tokens:
@@ -191,7 +200,7 @@ class _Assembly:
             raise WronglyConverted(f"{self.name}: {block} cannot run in TransformerLens: {error}") from error
         x = arguments[0] if arguments else named["hidden_states"]
         size = (expected - x).norm(dim=-1) + 0.01 * expected.norm(dim=-1)
-        errors = (torch.stack(found) - expected).norm(dim=-1) / size
+        errors = ((torch.stack(found) - expected).norm(dim=-1) / size).cpu()
         first, last = _OF_BLOCK
         beyond = (torch.arange(errors.shape[-1]) - _LENGTH).clamp(min=0) / (_LONG - _LENGTH)
         allowed = (first + (last - first) * beyond).expand_as(errors)[:, batch.mask.bool()].flatten()

@@ -4,14 +4,13 @@ The bridge's config repeats settings of other models and is wrong for architectu
 scales, norms and widths are read from transformers' config and from the modules.
 """
 
-import contextlib
-import io
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -289,9 +288,13 @@ class Bridge(View):
         return fresh
 
     def to(self, *where: Any) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            for one in where:
-                self.model.to(one)
+        """Move or convert the model. `TransformerBridge.to` reads all weights as often as there are any, and prints."""
+        for one in where:
+            torch.nn.Module.to(self.model, one)
+            if isinstance(one, torch.dtype):
+                self.model.cfg.dtype = one
+            else:
+                self.model.cfg.device = torch.device(one).type
 
 
 class EncoderDecoder(Bridge):

@@ -19,7 +19,7 @@ from interp.models.spread import Placement
 from interp.models.streaming import Workspace, blocks_of, wide_type
 from interp.models.views import Tokens, memory_order
 
-__all__ = ["Bridged", "Draft", "Hooked"]
+__all__ = ["Bridged", "Draft", "Hooked", "read_again"]
 
 _REST = "what is in no block"
 
@@ -87,7 +87,7 @@ class Hooked(Draft):
         if config.model_type == "bert":
             self.model = HookedEncoder(cfg, tokenizer, move_to_device=False)
         else:
-            tokenizer = _read_again(tokenizer, neutral)
+            tokenizer = read_again(tokenizer, neutral)
             self.model = HookedTransformer(
                 cfg, tokenizer, default_padding_side="right" if tokenizer else None, move_to_device=False
             )
@@ -140,13 +140,13 @@ class Bridged(Draft):
 
         if (kind := type(source).__name__) not in SUPPORTED_ARCHITECTURES:
             raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
-        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.architectures = source.config.architectures = [kind]
+        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.save_pretrained(neutral)
         source.set_attn_implementation("eager")  # the implementation that returns attention patterns
-        read_again = _read_again(tokenizer or _stand_in(), neutral)
+        again = read_again(tokenizer or _stand_in(), neutral)
         self.model = TransformerBridge.boot_transformers(
-            neutral, hf_model=source, tokenizer=read_again, device="cpu", dtype=source.dtype
+            neutral, hf_model=source, tokenizer=again, device=str(source.device), dtype=source.dtype
         )
         fuse(self.model)
         self.reference.set_attn_implementation(source.config._attn_implementation)  # blocks of both share a mask
@@ -219,7 +219,7 @@ def _derived(
     return views, copies
 
 
-def _read_again(tokenizer: Any, directory: str) -> Any:
+def read_again(tokenizer: Any, directory: str) -> Any:
     """A tokenizer saved to its own directory, where TransformerLens finds its files."""
     if tokenizer is None:
         return None

@@ -133,8 +133,8 @@ def _class_name(kind: str | None) -> str | None:
 
 
 def model_class(config: Any) -> Any:
-    """The transformers class that reads a model."""
-    return getattr(transformers, str(_class_name(config.model_type)))
+    """The transformers class that reads a model, or None if it is not a supported kind of language model."""
+    return getattr(transformers, str(_class_name(config.model_type)), None)
 
 
 @dataclass(frozen=True)

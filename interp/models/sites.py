@@ -43,10 +43,8 @@ def view(model: Any) -> View:
 
 def how_to_load(found: object) -> str:
     """What to do with a model of transformers, which TransformerLens must wrap first; empty for anything else."""
-    if not hasattr(found, "save_pretrained"):
-        return ""
-    how = "save it with save_pretrained, and its tokenizer in the same directory, and call interp.load(directory)"
-    return f"{how}; or wrap it with TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer)"
+    how = "call interp.models.as_model(model, tokenizer) once and give what it returns"
+    return how if hasattr(found, "save_pretrained") else ""
 
 
 def _has_encoder(bridge: Any) -> bool:

@@ -51,7 +51,7 @@ class Workspace:
         others = [(one, data) for one, data in before if data.dtype != self._memory.dtype]
         sizes = [data.numel() for _, data in others]
         if len(self._memory) < sum(sizes):
-            self._memory = self._memory.new_empty(sum(sizes))
+            self._memory = self._memory.new_empty(sum(sizes), device=others[0][1].device)
         try:
             for (one, data), part in zip(others, self._memory[: sum(sizes)].split(sizes), strict=True):
                 one.data = part.view(data.shape).copy_(data)

@@ -205,7 +205,7 @@ def test_a_model_of_another_library_is_refused():
     expected = "expected a HookedTransformer, HookedEncoder or TransformerBridge, found"
     with pytest.raises(TypeError, match=rf"{expected} torch\.nn.*; load one with interp\.load"):
         check_model(torch.nn.Linear(2, 2))
-    with pytest.raises(TypeError, match=rf"{expected} transformers.*; save it .* TransformerBridge\.boot_trans"):
+    with pytest.raises(TypeError, match=rf"{expected} transformers.*; call interp\.models\.as_model"):
         check_model(HF_MODELS["gpt2"]())
 
 

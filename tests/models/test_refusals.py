@@ -26,7 +26,7 @@ CASES: dict[str, Case] = {
     "a number for a name": (TYPE, "a model is a name or a path, found int", lambda w: load(5)),
     "a model of transformers": (
         TYPE,
-        "found GPT2LMHeadModel; save it with save_pretrained, and its tokenizer in the same directory, and call interp",
+        "found GPT2LMHeadModel; call interp.models.as_model(model, tokenizer) once and give what it returns",
         lambda w: load(transformers.AutoModelForCausalLM.from_pretrained(w.directory("gpt2"))),
     ),
     "a file": (MISSING, "is a file, not a directory", lambda w: load(w.directory("gpt2") / "config.json")),
