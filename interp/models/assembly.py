@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.models.beginning import remember_beginning
 from interp.models.drafts import Bridged, Draft, Hooked
-from interp.models.pretrained import MASKED, Stored, check_finite, context_of, set_buffers
+from interp.models.pretrained import MASKED, Stored, check_finite, context_of, headless, set_buffers
 from interp.models.sites import Model, view
 from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, sampled, streamed, wide_type
@@ -80,28 +80,31 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype))
-    found = view(model).run(batch.to(model.W_U.device), None).float().cpu()
-    found, expected = found[batch.mask.bool()], expected[batch.mask.bool()]
-    _check_parity(name, found, expected, None if rounded is None else rounded[batch.mask.bool()], dtype)
+    has_head = view(model).why_no_head is None
+    output = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers)
+    found = output.float().log_softmax(-1) if has_head else output.float()
+    real, what = batch.mask.bool(), "log-probabilities" if has_head else "the last hidden states"
+    _check_parity(name, what, found.cpu()[real], expected[real], None if rounded is None else rounded[real], dtype)
     return model
 
 
-def _check_parity(name: str, found: Tensor, expected: Tensor, rounded: Tensor | None, dtype: torch.dtype) -> None:
-    """Refuse logits that are too far from those of transformers in float32, or in a less precise type from those of
-    transformers in that type (`rounded`)."""
-    log_p, exact = found.log_softmax(-1), expected.log_softmax(-1)
-    own = exact if rounded is None else rounded.log_softmax(-1)
+def _check_parity(
+    name: str, what: str, found: Tensor, exact: Tensor, rounded: Tensor | None, dtype: torch.dtype
+) -> None:
+    """Refuse outputs (`what`) that are too far from those of transformers in float32, or in a less precise type from
+    those of transformers in that type (`rounded`)."""
+    own = exact if rounded is None else rounded
     for number, (how, size) in enumerate(_SIZES.items()):
-        apart, allowed = size(log_p - own), PARITY_TOLERANCE
+        apart, allowed = size(found - own), PARITY_TOLERANCE
         if rounded is not None:
             allowed = min(_OF_HALF[dtype][number], max(torch.finfo(dtype).eps, _ROUNDINGS * size(own - exact)))
         if not apart < allowed:
-            what = f"log-probabilities differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
+            what = f"{what} differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
             raise WronglyConverted(f"{name} was converted wrongly: {what}; {_UNSUPPORTED}")
 
 
 def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
-    """The logits of transformers' own model in a type."""
+    """What transformers' own model gives in a type (see `_output`)."""
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
     blocks = list(blocks_of(model))
@@ -114,7 +117,7 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
                 parameter.data = fresh[name].data
 
     with streamed(model, dtype, done):
-        return _logits(_read(model, batch))
+        return _output(model, stored.config, batch)
 
 
 def _read(model: Any, batch: Tokens) -> Any:
@@ -123,9 +126,14 @@ def _read(model: Any, batch: Tokens) -> Any:
     return model(batch.tokens, attention_mask=batch.mask, use_cache=False, **inputs)
 
 
-def _logits(output: Any) -> Tensor:
+def _output(model: Any, config: Any, batch: Tokens) -> Tensor:
+    """The log-probabilities that a transformers model gives, or its last hidden states if it has no head."""
+    if headless(config):
+        hidden: Tensor = _read(model.base_model, batch).last_hidden_state
+        return hidden.float()
+    output = _read(model, batch)
     logits: Tensor = output.logits if "logits" in output else output.prediction_logits
-    return logits.float()
+    return logits.float().log_softmax(-1)
 
 
 def _trial(config: Any, rows: int, length: int) -> Tokens:
@@ -163,17 +171,17 @@ class _Assembly:
             self.renew()
 
     def run(self, batch: Tokens) -> Tensor:
-        """The logits of transformers' model, in float32."""
+        """The output of transformers' model, in float32."""
         draft = self.draft
         with streamed(draft.reference, wide_type(draft.reference), self.finish, partial(self.compare, batch)):
-            output = _read(draft.reference, batch)
+            output = _output(draft.reference, self.stored.config, batch)
         for name, parameter in draft.reference.named_parameters():
             if not name.startswith(tuple(self.settled)):
                 check_finite(self.stored.source, name, parameter)
         for part in draft.parts:
             self.renew()
             draft.settle(part, *self.where)
-        return _logits(output)
+        return output
 
     def compare(
         self, batch: Tokens, block: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: Tensor

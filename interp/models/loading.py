@@ -16,7 +16,7 @@ from interp.checks import check_choice, warn
 from interp.declare import Backend
 from interp.models.assembly import WronglyConverted, assembled
 from interp.models.identity import Origin, set_origin
-from interp.models.pretrained import Stored, on_hub, place, read_config, why_not_converted
+from interp.models.pretrained import Stored, headless, on_hub, place, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model, how_to_load
 from interp.models.spread import DeviceMap, check_device_map
@@ -129,6 +129,12 @@ def _loaded(
     if why_not_hooked and backend == "hooked":
         raise ValueError(why_not_hooked)
 
+    if headless(config) and (why_not_hooked or backend == "bridge"):
+        why = why_not_hooked or "TransformerLens has no bridge for it; leave backend out"
+        raise ValueError(
+            f"{source} is a BERT without a prediction head (BertModel), which needs a HookedEncoder: {why}"
+        )
+
     def of(backend: Backend) -> Model:
         stored = Stored(source, revision, copy.deepcopy(config), backend)
         if not stored.n_numbers:
@@ -143,7 +149,7 @@ def _loaded(
         try:
             return of("hooked")
         except WronglyConverted:
-            if backend == "hooked":
+            if backend == "hooked" or headless(config):
                 raise
     model = of("bridge")
     for verify in (verify_head, verify_scores, verify_neurons, verify_values):
@@ -158,7 +164,8 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     The weights of a bridge on the CPU, in the type of the files, stay there: the system reads them when they are used,
     and drops them when it needs the memory.
     """
-    tied = stored.backend == "hooked" and getattr(stored.config, "tie_word_embeddings", False)
+    has_copy = stored.backend == "hooked" and not headless(stored.config)
+    tied = has_copy and getattr(stored.config, "tie_word_embeddings", False)
     numbers = stored.n_numbers
     numbers += min(numbers, stored.config.vocab_size * stored.config.hidden_size) if tied else 0
     there = memory.available(str(device))

@@ -30,6 +30,7 @@ __all__ = [
     "Stored",
     "check_finite",
     "context_of",
+    "headless",
     "model_class",
     "on_hub",
     "place",
@@ -55,6 +56,9 @@ MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
 """Encoders that TransformerLens knows, by `model_type`."""
 
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+_BERT_HEADS = ("BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel")
+_OF_DPR = {r"^(question_encoder|ctx_encoder|span_predictor\.encoder)\.bert_model\.": "bert."}
+"""The names of the weights of a DPR encoder, and of the BERT that it is."""
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # buffers of older checkpoints
 _NUMBERS_AT_ONCE = 2**22
@@ -83,8 +87,13 @@ def read_config(source: str, revision: str | None = None) -> Any:
         check_no_adapter(Path(adapter).parent, None if os.path.isdir(source) else source)
     try:
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
-        if _class_name(kind) is not None:
+        if kind == "dpr" or _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            if kind == "dpr":
+                kind = "bert"
+                config = transformers.BertConfig(
+                    **config.to_dict() | {"architectures": ["BertModel"], "model_type": kind}
+                )
             if config.get_text_config() is not config and not config.is_encoder_decoder:
                 raise ValueError(f"{kind!r} is a multimodal model; save only its text model")
             declared = (config.architectures or [""])[0]
@@ -126,6 +135,13 @@ def context_of(config: Any) -> int | None:
     return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
 
+def headless(config: Any) -> bool:
+    """Whether a model is a BERT without a prediction head, such as a sentence encoder or a classifier."""
+    declared = (config.architectures or [""])[0]
+    known = declared.startswith("Bert") and hasattr(transformers, declared)
+    return config.model_type == "bert" and known and declared not in _BERT_HEADS
+
+
 def _class_name(kind: str | None) -> str | None:
     """The transformers class that reads a kind of model, or None if that is not a supported kind of language model."""
     known = HOOKED | MASKED | SEQ2SEQ
@@ -134,7 +150,7 @@ def _class_name(kind: str | None) -> str | None:
 
 def model_class(config: Any) -> Any:
     """The transformers class that reads a model."""
-    return getattr(transformers, str(_class_name(config.model_type)))
+    return transformers.BertModel if headless(config) else getattr(transformers, str(_class_name(config.model_type)))
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,11 @@ class Stored:
         return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
 
     @property
+    def _unused(self) -> tuple[str, ...]:
+        """The beginnings of the names of weights that the model does without."""
+        return ("bert.pooler.", "pooler.", "cls.") if headless(self.config) else _UNUSED_BY_MLM
+
+    @property
     def _class(self) -> Any:
         is_hooked_bert = (self.config.model_type, self.backend) == ("bert", "hooked")
         return transformers.BertForPreTraining if is_hooked_bert else model_class(self.config)
@@ -188,6 +209,7 @@ class Stored:
         if os.path.isdir(self.source):
             _check_size(Path(self.source), self.config, self._class)
         model, info = self._read()
+        info["missing_keys"] = [key for key in info["missing_keys"] if not key.startswith(self._unused)]
         _check_weights(self.source, self.revision, model, info)
         return model
 
@@ -213,6 +235,7 @@ class Stored:
         types = {dtype for dtype, _ in self._types()}
         options = self._options | {"config": self.config, "use_safetensors": True, "output_loading_info": True}
         options["ignore_mismatched_sizes"] = True  # they are refused below, where their names are known
+        options["key_mapping"] = _OF_DPR if self.config.model_type == "bert" else None
         try:
             model, info = self._class.from_pretrained(
                 self.source, **options, dtype=reduce(torch.promote_types, types) if types else "auto"
@@ -223,7 +246,7 @@ class Stored:
             shapes = f"{tuple(stored)}, but its config.json says {tuple(expected)}"
             raise ValueError(f"{self.source} has a weight {name} of shape {shapes}; one is of another model")
         for name, parameter in model.named_parameters():
-            if name in info["missing_keys"] and name.startswith(_UNUSED_BY_MLM):
+            if name in info["missing_keys"] and name.startswith(self._unused):
                 parameter.data.zero_()
         return model.eval(), info
 
@@ -357,12 +380,12 @@ def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
 
 def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
     """Refuse weights that are not stored as floating-point numbers (codes of a quantised model, say), are missing or
-    belong to another model. BERT's pooler, which interp does not use, may be missing."""
+    belong to another model."""
     config, floating = model.config, ", ".join(_FLOATING)
     for name, (dtype, _) in _stored(source, revision).items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
-    if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
+    if missing := sorted(info["missing_keys"]):
         what = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
         raise ValueError(f"{source} lacks weights that a {what}; was it saved without its language-model head?")
     blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
