@@ -21,7 +21,7 @@ from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, sampled, streamed, wide_type
 from interp.models.views import Tokens
 
-__all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled"]
+__all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled", "output", "trial"]
 
 PARITY_TOLERANCE = 1e-4
 """The largest difference of log-probabilities from transformers that is accepted in float32."""
@@ -59,7 +59,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
     source, tokenizer = stored.checked(), stored.tokenizer()
-    batch = _trial(stored.config, 2, _LENGTH)
+    batch = trial(stored.config, 2, _LENGTH)
     rounded = _in_type(stored, dtype, batch) if dtype.itemsize < torch.float32.itemsize else None
     if (wide := wide_type(source)) != source.dtype:
         set_buffers(source, stored.buffers(wide))
@@ -74,15 +74,15 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         del source
         placement = placed(draft.reference, where, dtype)
         assembly = _Assembly(name, stored, draft, dtype, placement)
-        assembly.check_positions(_trial(stored.config, 1, _LONG))
+        assembly.check_positions(trial(stored.config, 1, _LONG))
         expected = assembly.run(batch)
     model = draft.model
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype))
     has_head = view(model).why_no_head is None
-    output = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers)
-    found = output.float().log_softmax(-1) if has_head else output.float()
+    found = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers).float()
+    found = found.log_softmax(-1) if has_head else found
     real, what = batch.mask.bool(), "log-probabilities" if has_head else "the last hidden states"
     _check_parity(name, what, found.cpu()[real], expected[real], None if rounded is None else rounded[real], dtype)
     return model
@@ -104,7 +104,7 @@ def _check_parity(
 
 
 def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
-    """What transformers' own model gives in a type (see `_output`)."""
+    """What transformers' own model gives in a type (see `output`)."""
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
     blocks = list(blocks_of(model))
@@ -117,7 +117,7 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
                 parameter.data = fresh[name].data
 
     with streamed(model, dtype, done):
-        return _output(model, stored.config, batch)
+        return output(model, stored.config, batch)
 
 
 def _read(model: Any, batch: Tokens) -> Any:
@@ -126,17 +126,17 @@ def _read(model: Any, batch: Tokens) -> Any:
     return model(batch.tokens, attention_mask=batch.mask, use_cache=False, **inputs)
 
 
-def _output(model: Any, config: Any, batch: Tokens) -> Tensor:
+def output(model: Any, config: Any, batch: Tokens) -> Tensor:
     """The log-probabilities that a transformers model gives, or its last hidden states if it has no head."""
     if headless(config):
         hidden: Tensor = _read(model.base_model, batch).last_hidden_state
         return hidden.float()
-    output = _read(model, batch)
-    logits: Tensor = output.logits if "logits" in output else output.prediction_logits
+    given = _read(model, batch)
+    logits: Tensor = given.logits if "logits" in given else given.prediction_logits
     return logits.float().log_softmax(-1)
 
 
-def _trial(config: Any, rows: int, length: int) -> Tokens:
+def trial(config: Any, rows: int, length: int) -> Tokens:
     """Random tokens to compare models on, as far as the context reaches; for an encoder, only the first is whole."""
     length = min(context_of(config) or length, length)
     tokens = torch.randint(config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(0))
@@ -174,14 +174,14 @@ class _Assembly:
         """The output of transformers' model, in float32."""
         draft = self.draft
         with streamed(draft.reference, wide_type(draft.reference), self.finish, partial(self.compare, batch)):
-            output = _output(draft.reference, self.stored.config, batch)
+            expected = output(draft.reference, self.stored.config, batch)
         for name, parameter in draft.reference.named_parameters():
             if not name.startswith(tuple(self.settled)):
                 check_finite(self.stored.source, name, parameter)
         for part in draft.parts:
             self.renew()
             draft.settle(part, *self.where)
-        return output
+        return expected
 
     def compare(
         self, batch: Tokens, block: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: Tensor

@@ -146,8 +146,8 @@ class Bridged(Draft):
 
         if (kind := type(source).__name__) not in SUPPORTED_ARCHITECTURES:
             raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
-        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.architectures = source.config.architectures = [kind]
+        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.save_pretrained(neutral)
         source.set_attn_implementation("eager")  # the implementation that returns attention patterns
         read_again = _read_again(tokenizer or _stand_in(), neutral)

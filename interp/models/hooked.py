@@ -136,6 +136,8 @@ class NoHead(torch.nn.Module):
 
     why = "this model has no prediction head: its files have the encoder alone; attention and probing need none"
 
+    zero: Tensor
+
     def __init__(self, d_model: int, d_vocab: int) -> None:
         super().__init__()
         self.shape = d_model, d_vocab

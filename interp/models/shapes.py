@@ -14,7 +14,7 @@ from interp.declare import Backend, Bias
 from interp.models.footprint import TOKENS_PER_ROW, Widths
 from interp.models.hooked import NoHead
 from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, headless, model_class, on_hub, read_config
-from interp.paths import model_directory
+from interp.paths import adapter_directory, model_directory
 
 __all__ = ["Shape", "shape", "shape_with"]
 
@@ -148,7 +148,9 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
 
 
 def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
-    """The `shape` of a model that is loaded with these options."""
+    """The `shape` of a model that is loaded with these options. Raises the errors of `adapter_directory` too."""
+    if (adapter := options.get("adapter")) is not None:
+        adapter_directory(adapter)
     return shape(name, options.get("revision"), options.get("checkpoint"))
 
 

@@ -110,7 +110,7 @@ def test_generation_and_a_bridge_are_refused(headless, tmp_path):
     with pytest.raises(ValueError, match="an encoder .* does not continue text"):
         generation.generate(headless, ["w0 w1"], progress=False)
     saved("BertModel", tmp_path)
-    with pytest.raises(ValueError, match=r"BERT without a prediction head .* no bridge for it; leave backend out"):
+    with pytest.raises(ValueError, match=r"BERT without a prediction head, .* no bridge for it, so leave backend out"):
         interp.load(tmp_path, backend="bridge")
 
 
