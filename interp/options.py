@@ -114,3 +114,4 @@ class ModelOptions:
     )
     revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
     checkpoint: int | None = option(None, "Training step, for Pythia and Stanford's GPT-2s.", least=0)
+    adapter: str | None = option(None, "Directory of an adapter of PEFT to merge into the weights, such as LoRA.")

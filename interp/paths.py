@@ -12,8 +12,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from interp.words import argument
+
 __all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib"]
-__all__ += ["check_mauve", "check_no_adapter", "corpus_file", "hub_answers", "is_counts", "model_directory"]
+__all__ += [
+    "adapter_directory",
+    "check_mauve",
+    "check_no_adapter",
+    "corpus_file",
+    "hub_answers",
+    "is_counts",
+    "is_gguf",
+]
+__all__ += ["model_directory"]
 __all__ += ["printable", "published_pairs", "short_name", "text_suffix"]
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -86,13 +97,14 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
-    """The directory of a bundled or local model, or None for a hub name. With `weights=False` its config is enough.
+    """The directory of a bundled or local model, or its GGUF file, or None for a hub name. With `weights=False` its
+    config is enough.
 
     Raises:
         FileNotFoundError: there is no such directory, or no config.json or weights in it; or the name is a hub name
             that is not in the cache, and the hub cannot be reached.
-        ValueError: the weights are pickled, an adapter is there instead of them or beside them, or config.json is not
-            JSON or does not name a kind of model.
+        ValueError: the weights are pickled, an adapter is there instead of them or beside them, config.json is not JSON
+            or does not name a kind of model, there are several GGUF files, or gguf is not installed.
 
     Examples:
         >>> model_directory("tiny-gpt2") == BUNDLED / "tiny-gpt2"
@@ -103,12 +115,20 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     if not there and _HUB_MODEL.fullmatch(name):
         _check_hub("models", name, "a directory (config.json, model.safetensors) or a bundled model")
         return None
+    if is_gguf(path) and there:
+        return _readable_gguf(path)
     if not there or not path.is_dir():
-        known = f"a Hugging Face directory with config.json, a hub name or one of {', '.join(bundled_models())}"
+        known = "a Hugging Face directory with config.json, a .gguf file, a hub name or one of "
+        known += ", ".join(bundled_models())
         what = "is a file, not a directory" if there else "does not exist"
         raise FileNotFoundError(f"model {name!r} {what}; expected {known}")
     check_no_adapter(path)
-    config = path / "config.json"
+    config, in_gguf = path / "config.json", sorted(path.glob("*.gguf"))
+    if not config.is_file() and len(in_gguf) == 1:
+        return _readable_gguf(in_gguf[0])
+    if in_gguf and (not config.is_file() or not any(path.glob("*.safetensors"))):
+        names = ", ".join(file.name for file in in_gguf)
+        raise ValueError(f"{path} has weights as GGUF alone ({names}); give the path of one of these files")
     if not config.is_file():
         raise FileNotFoundError(f"{path} has no config.json; expected a Hugging Face model directory")
     try:
@@ -122,6 +142,49 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         raise FileNotFoundError(f"{path} has no weights; expected model.safetensors")
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise ValueError(f"{config} names no model_type; expected the config.json of a transformers model")
+    return path
+
+
+def is_gguf(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a GGUF file, judged by its ending.
+
+    Examples:
+        >>> is_gguf("SmolLM2-135M.Q4_1.gguf"), is_gguf("tiny-gpt2")
+        (True, False)
+    """
+    return str(path).lower().endswith(".gguf") and not os.path.isdir(path)
+
+
+def _readable_gguf(path: Path) -> Path:
+    """The path of a GGUF file. Raises ValueError for another kind of file, and if gguf is not installed."""
+    if importlib.util.find_spec("gguf") is None:
+        raise ValueError(f"reading {path} needs gguf, which is not installed; pip install 'interp[gguf]'")
+    start = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(4)
+    if start != b"GGUF":
+        raise ValueError(f"{path} is no GGUF file: it begins with {start!r}, expected b'GGUF'")
+    return path
+
+
+def adapter_directory(name: str) -> Path:
+    """The directory of an adapter of PEFT.
+
+    Raises FileNotFoundError if there is no such directory or no adapter in it, and ValueError if its weights are
+    pickled or PEFT is not installed.
+    """
+    path = Path(os.path.expanduser(name))
+    if not (path / "adapter_config.json").is_file():
+        what = "has no adapter_config.json" if path.is_dir() else "is no directory"
+        raise FileNotFoundError(f"adapter {name!r} {what}; expected a directory that PEFT's save_pretrained wrote")
+    if importlib.util.find_spec("peft") is None:
+        raise ValueError(f"merging {path} needs peft, which is not installed; pip install 'interp[peft]'")
+    if not (path / "adapter_model.safetensors").is_file():
+        if (path / "adapter_model.bin").is_file():
+            why = "only pickled weights (adapter_model.bin), which can run code when read"
+            raise ValueError(f"{path} has {why}; save the adapter again with PEFT, as safetensors")
+        raise FileNotFoundError(f"{path} has no adapter_model.safetensors, the weights of the adapter")
     return path
 
 
@@ -141,24 +204,23 @@ def check_no_adapter(directory: Path, hub_name: str | None = None) -> None:
     adapter = _settings(directory / "adapter_config.json")
     kind, base = str(adapter.get("peft_type")), str(adapter.get("base_model_name_or_path"))
     name = hub_name or str(directory)
-    target = short_name(name) if hub_name else name
-    auto = "AutoModelForSeq2SeqLM" if adapter.get("task_type") == "SEQ_2_SEQ_LM" else "AutoModelForCausalLM"
+    folder = f"{short_name(name) if hub_name else name}-adapter"
+    merge = argument("adapter", folder if hub_name else name)
     config = _settings(directory / "config.json")
     if not config or not {path.stem for path in directory.glob("*.safetensors")} - {"adapter_model"}:
-        what = f"{name} is an adapter (PEFT, {kind}) of {base!r} and not a model; expected a model that contains it"
-        raise ValueError(f"{what}. To make one: {_merging(auto, base, name, f'{target}-merged')}")
-    if isinstance(classes := config.get("architectures"), list) and classes:
-        auto = str(classes[0])
+        what = f"{name} is an adapter (PEFT, {kind}) of {base!r} and not a model; load that model with {merge}"
+        first = f", after: hf download {name} --include 'adapter_*' --local-dir {folder}" if hub_name else ""
+        raise ValueError(what + first)
     if hub_name:
+        target = short_name(name)
         without = f"hf download {name} --exclude 'adapter_*' --local-dir {target}"
-        merging = _merging(auto, base, name, f"{target}-merged")
+        apart = f"hf download {name} --include 'adapter_*' --local-dir {folder}"
     else:
-        folder = shlex.quote(f"{name}-adapter")
-        without = f"mkdir {folder} && mv {shlex.quote(name)}/adapter_* {folder}"
-        merging = f"then {_merging(auto, name, f'{name}-adapter', f'{name}-merged')}"
+        target, quoted = name, shlex.quote(folder)
+        without = apart = f"mkdir {quoted} && mv {shlex.quote(name)}/adapter_* {quoted}"
     what = f"{name} has an adapter (PEFT, {kind}) beside its weights, which transformers would add to them"
-    how = f"If the weights contain it already: {without} . If not: {merging}"
-    raise ValueError(f"{what}; expected only one of the two. {how}")
+    how = f"If the weights contain it already: {without} . If not: {apart} and then load {target} with "
+    raise ValueError(f"{what}; expected only one of the two. {how}{argument('adapter', folder)}")
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -167,19 +229,6 @@ def _settings(path: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
         return settings if isinstance(settings, dict) else {}
     return {}
-
-
-def _merging(auto: str, base: str, adapter: str, merged: str) -> str:
-    """The command that saves a model with an adapter in its weights."""
-    base, adapter, merged = (json.dumps(name) for name in (base, adapter, merged))
-    lines = [
-        f"from transformers import {auto} as Model, AutoTokenizer as Tokenizer",
-        "from peft import PeftModel",
-        f"model = PeftModel.from_pretrained(Model.from_pretrained({base}), {adapter})",
-        f"model.merge_and_unload().save_pretrained({merged})",
-        f"Tokenizer.from_pretrained({base}).save_pretrained({merged})",
-    ]
-    return f"python -c {shlex.quote('; '.join(lines))}"
 
 
 def printable(name: str) -> str:

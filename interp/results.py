@@ -26,6 +26,7 @@ from interp.disk import in_turn, replacing_directory, result_names
 from interp.exports import export
 from interp.findings import Finding, findings_table
 from interp.latex import latex
+from interp.words import quantised_words
 
 if TYPE_CHECKING:
     from interp.figures.figure import Figure
@@ -37,7 +38,7 @@ version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _READ: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model", "corpus", "rule", "mode", "score"), (str,)),
-    "position": (str, NoneType),
+    **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
     **dict.fromkeys(("n_layers", "state"), (int,)),
     **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
     **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),
@@ -124,7 +125,9 @@ class Result:
     def caveats(self) -> tuple[str, ...]:
         """What to bear in mind when reading the findings, such as the warnings that were given. Each is a sentence
         without its full stop."""
-        return tuple(self.provenance.get("caveats", ()))
+        given = tuple(self.provenance.get("caveats", ()))
+        types = self.provenance.get("quantised_from")
+        return given if types is None else (*given, quantised_words(self.provenance["model"], types))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -379,6 +382,8 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
     about = {
         "model": source.name,
         "revision": source.revision,
+        "quantised_from": source.quantised_from,
+        "adapter": source.adapter,
         "weight_hash": weight_hash(model),
         "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
         f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, SupportsFloat
 
 __all__ = ["BIAS_WORD", "DECODER_NAME", "MISSING", "argument", "beginning_words", "capitalized", "class_words", "count"]
-__all__ += ["finer", "of_command_line", "printed", "sentence", "within"]
+__all__ += ["finer", "of_command_line", "printed", "quantised_words", "sentence", "within"]
 
 _OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
 
@@ -59,6 +59,16 @@ def beginning_words(bos: object) -> str:
         return "without a beginning-of-sequence token"
     where = {"rows": "at the start of each row", "texts": "before each text"}
     return "with the beginning-of-sequence token " + where.get(str(bos), " and ".join(where.values()))
+
+
+def quantised_words(model: str, types: str) -> str:
+    """What results of quantised weights are of.
+
+    Examples:
+        >>> quantised_words("m.gguf", "Q4_1")
+        'the weights of m.gguf are quantised (Q4_1); what is said of the model is said of this file'
+    """
+    return f"the weights of {model} are quantised ({types}); what is said of the model is said of this file"
 
 
 def count(number: int, noun: str) -> str:

@@ -40,6 +40,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """
     keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas")
     size, asked = shape_with(name, options), EncodingOptions(**{key: options[key] for key in keys if key in options})
+    if size.why_no_head:
+        return Cost(lines=[f"token probability: {size.why_no_head}"])
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
     n_tokens = min(_STEERED, size.d_vocab)

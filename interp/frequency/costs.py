@@ -39,8 +39,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     size, asked = shape_with(name, options), FrequencyOptions(**{key: options[key] for key in own if key in options})
     biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(listed(asked.biases))
     biases += tuple(listed(asked.directions))
-    if not biases:
-        return Cost(lines=["word frequency: this model's prediction head has no bias to scale"])
+    if size.why_no_head or not biases:
+        why = size.why_no_head or "this model's prediction head has no bias to scale"
+        return Cost(lines=[f"word frequency: {why}"])
     scales = listed(asked.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
     numbers = {"variants": n}

@@ -32,7 +32,7 @@ from interp.frequency.measures import CORRELATIONS, correlations, measures
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
 from interp.models.head import Bias, PredictionHead, prediction_head
-from interp.models.sites import Model
+from interp.models.sites import Model, view
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, asks
@@ -133,6 +133,8 @@ class BiasEffect(Result):
 
 def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | None:
     """Why the question cannot be asked of a model with these directions, or None if it can."""
+    if why := view(model).why_no_head:
+        return why
     if directions:
         return why_no_directions(model)
     return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_instead()}"

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from interp.models.beginning import remember_beginning
 from interp.models.drafts import Bridged, Draft, Hooked
-from interp.models.pretrained import MASKED, Stored, check_finite, context_of, set_buffers
+from interp.models.pretrained import MASKED, Stored, check_finite, context_of, headless, set_buffers
 from interp.models.sites import Model, view
 from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, sampled, streamed, wide_type
 from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.models.views import Tokens
 
-__all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled"]
+__all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled", "output", "trial"]
 
 PARITY_TOLERANCE = 1e-4
 """The largest difference of log-probabilities from transformers that is accepted in float32."""
@@ -63,7 +63,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
     source, tokenizer = stored.checked(), stored.tokenizer()
-    batch = _trial(stored.config, 2, _LENGTH)
+    batch = trial(stored.config, 2, _LENGTH)
     rounded = _in_type(stored, dtype, batch) if dtype.itemsize < torch.float32.itemsize else None
     if (wide := wide_type(source)) != source.dtype:
         set_buffers(source, stored.buffers(wide))
@@ -78,40 +78,43 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         del source
         placement = placed(draft.reference, where, dtype)
         assembly = _Assembly(name, stored, draft, dtype, placement)
-        assembly.check_positions(_trial(stored.config, 1, _LONG))
+        assembly.check_positions(trial(stored.config, 1, _LONG))
         expected = assembly.run(batch)
     model = draft.model
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype))
+    has_head, real = view(model).why_no_head is None, batch.mask.bool()
     try:
-        found = view(model).run(batch.to(model.W_U.device), None).float().cpu()
+        found = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers).float().cpu()
     except (RuntimeError, ValueError) as error:
         raise WronglyConverted(f"{name} cannot run in TransformerLens: {error}") from error
-    found, expected = found[batch.mask.bool()], expected[batch.mask.bool()]
-    _check_parity(name, found, expected, None if rounded is None else rounded[batch.mask.bool()], dtype)
+    found = found.log_softmax(-1) if has_head else found
+    what = "log-probabilities" if has_head else "the last hidden states"
+    _check_parity(name, what, found[real], expected[real], None if rounded is None else rounded[real], dtype)
     for verify in (verify_head, verify_scores, verify_neurons, verify_values):
         with suppress(ValueError):  # refused when it is used
             verify(model)
     return model
 
 
-def _check_parity(name: str, found: Tensor, expected: Tensor, rounded: Tensor | None, dtype: torch.dtype) -> None:
-    """Refuse logits that are too far from those of transformers in float32, or in a less precise type from those of
-    transformers in that type (`rounded`)."""
-    log_p, exact = found.log_softmax(-1), expected.log_softmax(-1)
-    own = exact if rounded is None else rounded.log_softmax(-1)
+def _check_parity(
+    name: str, what: str, found: Tensor, exact: Tensor, rounded: Tensor | None, dtype: torch.dtype
+) -> None:
+    """Refuse outputs (`what`) that are too far from those of transformers in float32, or in a less precise type from
+    those of transformers in that type (`rounded`)."""
+    own = exact if rounded is None else rounded
     for number, (how, size) in enumerate(_SIZES.items()):
-        apart, allowed = size(log_p - own), PARITY_TOLERANCE
+        apart, allowed = size(found - own), PARITY_TOLERANCE
         if rounded is not None:
             allowed = min(_OF_HALF[dtype][number], max(torch.finfo(dtype).eps, _ROUNDINGS * size(own - exact)))
         if not apart < allowed:
-            what = f"log-probabilities differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
+            what = f"{what} differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
             raise WronglyConverted(f"{name} was converted wrongly: {what}; {_UNSUPPORTED}")
 
 
 def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
-    """The logits of transformers' own model in a type."""
+    """What transformers' own model gives in a type (see `output`)."""
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
     blocks = list(blocks_of(model))
@@ -124,7 +127,7 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
                 parameter.data = fresh[name].data
 
     with streamed(model, dtype, done):
-        return _logits(_read(model, batch))
+        return output(model, stored.config, batch)
 
 
 def _read(model: Any, batch: Tokens) -> Any:
@@ -134,12 +137,17 @@ def _read(model: Any, batch: Tokens) -> Any:
     return model(batch.tokens, attention_mask=batch.mask, use_cache=False, **inputs)
 
 
-def _logits(output: Any) -> Tensor:
-    logits: Tensor = output.logits if "logits" in output else output.prediction_logits
-    return logits.float().cpu()
+def output(model: Any, config: Any, batch: Tokens) -> Tensor:
+    """The log-probabilities that a transformers model gives, or its last hidden states if it has no head."""
+    if headless(config):
+        hidden: Tensor = _read(model.base_model, batch).last_hidden_state
+        return hidden.float().cpu()
+    given = _read(model, batch)
+    logits: Tensor = given.logits if "logits" in given else given.prediction_logits
+    return logits.float().cpu().log_softmax(-1)
 
 
-def _trial(config: Any, rows: int, length: int) -> Tokens:
+def trial(config: Any, rows: int, length: int) -> Tokens:
     """Random tokens to compare models on, as far as the context reaches; for an encoder, only the first is whole."""
     length = min(context_of(config) or length, length)
     tokens = torch.randint(config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(0))
@@ -174,17 +182,17 @@ class _Assembly:
             self.renew()
 
     def run(self, batch: Tokens) -> Tensor:
-        """The logits of transformers' model, in float32."""
+        """The output of transformers' model, in float32."""
         draft = self.draft
         with streamed(draft.reference, wide_type(draft.reference), self.finish, partial(self.compare, batch)):
-            output = _read(draft.reference, batch)
+            expected = output(draft.reference, self.stored.config, batch)
         for name, parameter in draft.reference.named_parameters():
             if not name.startswith(tuple(self.settled)):
                 check_finite(self.stored.source, name, parameter)
         for part in draft.parts:
             self.renew()
             draft.settle(part, *self.where)
-        return _logits(output)
+        return expected
 
     def compare(
         self, batch: Tokens, block: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: Tensor

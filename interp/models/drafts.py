@@ -14,7 +14,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of
+from interp.models.hooked import NoHead
+from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of, headless
 from interp.models.spread import Placement
 from interp.models.streaming import Workspace, blocks_of, wide_type
 from interp.models.views import Tokens, memory_order
@@ -73,6 +74,8 @@ class Hooked(Draft):
         from interp.models.hooked_sdpa import fuse
 
         self.reference = source
+        lacks_head = headless(config)
+        config = copy.deepcopy(config)
         config.architectures = [HOOKED[config.model_type]]
         if config.model_type == "gpt2":
             config.n_ctx = config.n_positions
@@ -86,6 +89,9 @@ class Hooked(Draft):
         cfg.model_name = config.model_type
         if config.model_type == "bert":
             self.model = HookedEncoder(cfg, tokenizer, move_to_device=False)
+            if lacks_head:
+                self.model.mlm_head = self.model.unembed = NoHead(cfg.d_model, cfg.d_vocab)
+                self.model.setup()  # without the hook points of the head
         else:
             tokenizer = read_again(tokenizer, neutral)
             self.model = HookedTransformer(

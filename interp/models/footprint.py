@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from interp import memory
 from interp.models.sites import Model, view
 
-__all__ = ["LOADING", "PROCESS", "TOKENS_PER_ROW", "Widths", "default_rows", "room_for_batches", "weights_of", "widths"]
+__all__ = [
+    "CONVERTING",
+    "LOADING",
+    "PROCESS",
+    "TOKENS_PER_ROW",
+    "Widths",
+    "default_rows",
+    "room_for_batches",
+    "weights_of",
+    "widths",
+]
 
 PROCESS = 600 * 2**20
 """Bytes of a process that has imported torch, transformers and TransformerLens, measured with torch 2.13 for CPUs."""
 LOADING = 0.25
 """The most that loading takes in addition to the weights, as a share of them (`interp.models.assembly`)."""
+CONVERTING = 8
+"""The most bytes that it takes to convert a weight of a GGUF file, or to merge an adapter into it."""
 TOKENS_PER_ROW = 1_024
 """The longest row that is made by default."""
 _TOKENS_PER_BATCH = 4_096

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.models import rotary
 from interp.models.views import Attention, HeadTensors, Read, Site, View
 
-__all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder"]
+__all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder", "NoHead"]
 
 _OF_ATTENTION: dict[Site, str] = {
     site: f"blocks.{{layer}}.attn.hook_{site}" for site in ("q", "k", "v", "attn_scores", "pattern", "z")
@@ -130,6 +130,31 @@ class _Hooked(View):
         self.model.cfg.device = str(self.model.W_U.device)  # TransformerLens forgets which GPU
 
 
+class NoHead(torch.nn.Module):
+    """In place of the prediction head of an encoder that has none. Its `W_U` has a shape, a type and a device, and is
+    zero."""
+
+    why = "this model has no prediction head: its files have the encoder alone; attention and probing need none"
+
+    zero: Tensor
+
+    def __init__(self, d_model: int, d_vocab: int) -> None:
+        super().__init__()
+        self.shape = d_model, d_vocab
+        self.register_buffer("zero", torch.zeros(1), persistent=False)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        return self.zero.expand(self.shape)
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        return self.zero.expand(self.shape[1])
+
+    def forward(self, resid: Tensor) -> Tensor:
+        raise ValueError(self.why)
+
+
 class HookedDecoder(_Hooked):
     """A `HookedTransformer`."""
 
@@ -179,7 +204,16 @@ class HookedEncoder(_Hooked):
     def _norm_before(self, layer: int) -> Any:
         return self.model.blocks[layer - 1].ln2 if layer else self.model.embed.ln
 
+    @property
+    def why_no_head(self) -> str | None:
+        return NoHead.why if isinstance(self.model.unembed, NoHead) else None
+
+    def refused(self, site: Site) -> str | None:
+        return self.why_no_head if site in ("head_norm", "head_input", "logits") else None
+
     def live_head(self) -> HeadTensors:
+        if self.why_no_head:
+            raise ValueError(self.why_no_head)
         mlm, eps = self.model.mlm_head, float(self.model.cfg.eps)
         tensors = {"gamma": mlm.ln.w, "b_ln": mlm.ln.b, "W_fc": mlm.W, "b_fc": mlm.b}
         return HeadTensors(self.model.W_U, self.model.b_U, "layer", eps, **tensors)

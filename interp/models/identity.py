@@ -1,7 +1,7 @@
 """The identity of a model: where it came from, and hashes of its weights and config."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,11 +22,14 @@ __all__ += ["set_origin", "weight_hash"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a loaded model came from: the given name, the hub revision, and the directory if it is local."""
+    """Where a loaded model came from: the given name, the hub revision, and the directory if it is local; the types of
+    the quantised weights of a GGUF file; and the path and the hash of the adapter that was merged into its weights."""
 
     name: str
     revision: str | None
     directory: Path | None
+    quantised_from: str | None = None
+    adapter: Mapping[str, str] | None = None
 
 
 def origin(model: Model) -> Origin:

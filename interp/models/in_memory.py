@@ -62,7 +62,7 @@ def as_model(
         if why := _why_not(model):
             raise ValueError(f"this {type(model).__name__} {why}")
         _check_tokenizer(model, tokenizer)
-        stored = _InMemory(source, None, copy.deepcopy(model.config), "bridge", model, tokenizer, directory)
+        stored = _InMemory(source, None, copy.deepcopy(model.config), "bridge", directory, model, tokenizer)
         bridge: Any = assembled(f"this {type(model).__name__}", stored, model.dtype, model.device)
     bridge.eval()
     _copy_if_divided(bridge, model)
@@ -72,16 +72,19 @@ def as_model(
 
 @dataclass(frozen=True)
 class _InMemory(Stored):
-    """A model in memory instead of one in files."""
+    """A model in memory instead of one in files. Its tokenizer is saved in `directory`."""
 
-    model: Any
-    own_tokenizer: Any
-    directory: str
+    model: Any = None
+    own_tokenizer: Any = None
 
     @property
     def dtype(self) -> torch.dtype:
         dtype: torch.dtype = self.model.dtype
         return dtype
+
+    @property
+    def n_numbers(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     def checked(self) -> Any:
         return self.mapped()
@@ -101,7 +104,7 @@ class _InMemory(Stored):
 
     def tokenizer(self) -> Any:
         self.config.save_pretrained(self.directory)
-        again = read_again(self.own_tokenizer, self.directory)
+        again = read_again(self.own_tokenizer, str(self.directory))
         if again is not None and not _read_alike(again, self.own_tokenizer):
             what = f"this {type(self.own_tokenizer).__name__} reads text differently when it is saved and read again"
             raise ValueError(f"{what}, as a {type(again).__name__}; give the tokenizer that AutoTokenizer reads")

@@ -5,7 +5,8 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -15,12 +16,15 @@ from interp import memory
 from interp.checks import check_choice, warn
 from interp.declare import Backend
 from interp.models.assembly import WronglyConverted, assembled
+from interp.models.conversion import adapter_hash, converted
+from interp.models.gguf_files import header
 from interp.models.identity import Origin, set_origin
-from interp.models.pretrained import Stored, on_hub, place, read_config, why_not_converted
+from interp.models.pretrained import Stored, headless, on_hub, place, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model, how_to_load
 from interp.models.spread import DeviceMap, check_device_map
-from interp.paths import model_directory, printable
+from interp.paths import adapter_directory, is_gguf, model_directory, printable
+from interp.words import quantised_words
 
 __all__ = ["load", "quiet"]
 
@@ -34,6 +38,7 @@ def load(
     revision: str | None = None,
     checkpoint: int | None = None,
     backend: Backend | None = None,
+    adapter: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Load a language model with raw (unfolded, uncentred) weights and check it against transformers.
 
@@ -54,8 +59,17 @@ def load(
     the available memory are refused. The exception is a bridge on the CPU in the type of the files (`dtype="auto"`):
     its weights stay in their files, and there is a warning.
 
+    A BERT without a prediction head, such as a sentence encoder, is a `HookedEncoder` whose states are compared instead
+    of its predictions. Whatever needs the head is refused.
+
+    The weights of a GGUF file are first turned into float32 by transformers, and an adapter is first merged into the
+    weights by PEFT, in float32. That takes up to 8 bytes of memory a weight, and writes 4 bytes a weight to the
+    directory for temporary files. What is measured is that of the quantised weights, and
+    provenance says so.
+
     Args:
-        name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
+        name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a GGUF file
+            (`"model.gguf"`; needs the extra interp[gguf]) or a directory with one and no config.json, a hub name
             (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
         device: the device of the model. Default: CUDA if available, else the CPU.
         device_map: how to spread a bridge over several devices instead, as in accelerate: `"auto"`, `"balanced"`,
@@ -69,12 +83,15 @@ def load(
         backend: `"hooked"` for TransformerLens' own implementation (`HookedTransformer`, or `HookedEncoder` for BERT),
             `"bridge"` for transformers' model in a `TransformerBridge`. Default: hooked if TransformerLens has an
             implementation and converts this model correctly, else bridge.
+        adapter: the directory of an adapter of PEFT (LoRA, DoRA …) of this model, to merge into its weights. The model
+            predicts what PEFT's own does (log-probabilities to 1e-4).
 
     Raises:
         FileNotFoundError: there is no such directory, or it has no config.json or no safetensors weights.
         ValueError: the architecture, an option, the device or the device map is not supported; the weights are larger
             than the memory, incomplete or not finite; there is a PEFT adapter instead of the weights or beside them;
-            the parity check fails; or the backend is unknown or cannot load this model.
+            the adapter is of another model or vocabulary, or cannot be merged (prompt tuning); a GGUF file is damaged,
+            or gguf is not installed; the parity check fails; or the backend is unknown or cannot load this model.
 
     Examples:
         >>> model = load("tiny-gpt2")
@@ -102,47 +119,52 @@ def load(
         source = str(directory)
     else:
         raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
-    model = _loaded(name, source, revision, backend, dtype or torch.float32, where)
+    folder = None if adapter is None else adapter_directory(str(adapter))
+    with ExitStack() as temporary:
+        with quiet():
+            stored = Stored(source, revision, read_config(source, revision), "bridge")
+            stored = temporary.enter_context(converted(name, stored, folder))
+        model = _loaded(name, stored, backend, dtype or torch.float32, where)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
     memory.give_back()
     model.eval()
-    set_origin(model, Origin(printable(name), revision, directory))
+    merged = None if folder is None else {"path": printable(str(adapter)), "hash": adapter_hash(folder)}
+    types = header(source).quantised_from if is_gguf(source) else None
+    if types is not None:
+        warn(quantised_words(printable(name), types))
+    set_origin(model, Origin(printable(name), revision, None if is_gguf(source) else directory, types, merged))
     return model
 
 
-def _loaded(
-    name: str,
-    source: str,
-    revision: str | None,
-    backend: Backend | None,
-    dtype: Any,
-    where: torch.device | DeviceMap,
-) -> Model:
+def _loaded(name: str, stored: Stored, backend: Backend | None, dtype: Any, where: torch.device | DeviceMap) -> Model:
     """A checked model, from the first backend that can load it."""
     if not isinstance(where, torch.device):
         backend = "bridge"
-    with quiet():
-        config = read_config(source, revision)
-        why_not_hooked = why_not_converted(source, config)
+    source, config = stored.source, stored.config
+    why_not_hooked = why_not_converted(source, config)
     if why_not_hooked and backend == "hooked":
         raise ValueError(why_not_hooked)
 
+    if headless(config) and (why_not_hooked or backend == "bridge"):
+        why = (why_not_hooked or "TransformerLens has no bridge for it, so leave backend out").partition(";")[0]
+        raise ValueError(f"{source} is a BERT without a prediction head, which needs a HookedEncoder: {why}")
+
     def of(backend: Backend) -> Model:
-        stored = Stored(source, revision, copy.deepcopy(config), backend)
-        if not stored.n_numbers:
-            stored.checked()  # downloads the weights
-        wanted = stored.dtype if dtype == "auto" else dtype
+        chosen = replace(stored, config=copy.deepcopy(config), backend=backend)
+        if not chosen.n_numbers:
+            chosen.checked()  # downloads the weights
+        wanted = chosen.dtype if dtype == "auto" else dtype
         if isinstance(where, torch.device):
-            _check_room(name, stored, wanted, where)
+            _check_room(name, chosen, wanted, where)
         with quiet():
-            return assembled(name, stored, wanted, where)
+            return assembled(name, chosen, wanted, where)
 
     if backend != "bridge" and not why_not_hooked:
         try:
             return of("hooked")
         except WronglyConverted:
-            if backend == "hooked":
+            if backend == "hooked" or headless(config):
                 raise
     return of("bridge")
 
@@ -153,7 +175,8 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     The weights of a bridge on the CPU, in the type of the files, stay there: the system reads them when they are used,
     and drops them when it needs the memory.
     """
-    tied = stored.backend == "hooked" and getattr(stored.config, "tie_word_embeddings", False)
+    has_copy = stored.backend == "hooked" and not headless(stored.config)
+    tied = has_copy and getattr(stored.config, "tie_word_embeddings", False)
     numbers = stored.n_numbers
     numbers += min(numbers, stored.config.vocab_size * stored.config.hidden_size) if tied else 0
     there = memory.available(str(device))

@@ -21,7 +21,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from interp.declare import Backend
-from interp.paths import check_no_adapter, hub_answers
+from interp.models.gguf_files import config_of, header, read_with
+from interp.paths import check_no_adapter, hub_answers, is_gguf
 
 __all__ = [
     "HOOKED",
@@ -30,6 +31,7 @@ __all__ = [
     "Stored",
     "check_finite",
     "context_of",
+    "headless",
     "model_class",
     "on_hub",
     "place",
@@ -55,6 +57,9 @@ MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
 """Encoders that TransformerLens knows, by `model_type`."""
 
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+_BERT_HEADS = ("BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel")
+_OF_DPR = {r"^(question_encoder|ctx_encoder|span_predictor\.encoder)\.bert_model\.": "bert."}
+"""The names of the weights of a DPR encoder, and of the BERT that it is."""
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # buffers of older checkpoints
 _NUMBERS_AT_ONCE = 2**22
@@ -79,12 +84,23 @@ def read_config(source: str, revision: str | None = None) -> Any:
     there is an adapter.
     """
     options: dict[str, Any] = {"revision": revision} | _reach(source)
-    if (adapter := find_adapter_config_file(source, **options)) is not None:
+    if is_gguf(source):
+        header(source)
+    elif (adapter := find_adapter_config_file(source, **options)) is not None:
         check_no_adapter(Path(adapter).parent, None if os.path.isdir(source) else source)
     try:
-        kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
-        if _class_name(kind) is not None:
-            config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+        config = config_of(source) if is_gguf(source) else None
+        kind = config and config.model_type
+        if config is None:
+            kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
+        if kind == "dpr" or _class_name(kind) is not None:
+            if config is None:
+                config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            if kind == "dpr":
+                kind = "bert"
+                config = transformers.BertConfig(
+                    **config.to_dict() | {"architectures": ["BertModel"], "model_type": kind}
+                )
             if config.get_text_config() is not config and not config.is_encoder_decoder:
                 raise ValueError(f"{kind!r} is a multimodal model; save only its text model")
             declared = (config.architectures or [""])[0]
@@ -126,6 +142,13 @@ def context_of(config: Any) -> int | None:
     return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
 
+def headless(config: Any) -> bool:
+    """Whether a model is a BERT without a prediction head, such as a sentence encoder or a classifier."""
+    declared = (config.architectures or [""])[0]
+    known = declared.startswith("Bert") and hasattr(transformers, declared)
+    return config.model_type == "bert" and known and declared not in _BERT_HEADS
+
+
 def _class_name(kind: str | None) -> str | None:
     """The transformers class that reads a kind of model, or None if that is not a supported kind of language model."""
     known = HOOKED | MASKED | SEQ2SEQ
@@ -134,17 +157,28 @@ def _class_name(kind: str | None) -> str | None:
 
 def model_class(config: Any) -> Any:
     """The transformers class that reads a model, or None if it is not a supported kind of language model."""
+    if headless(config):
+        return transformers.BertModel
     return getattr(transformers, str(_class_name(config.model_type)), None)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A model stored in a directory or on the hub, for one backend. Creating this object reads nothing."""
+    """A model stored in a directory, a GGUF file or on the hub, for one backend. Creating this object reads nothing.
+
+    `directory` is where its config and its weights are read from instead of from `source`, if they have been converted
+    (`interp.models.conversion`).
+    """
 
     source: str
     revision: str | None
     config: Any
     backend: Backend
+    directory: str | None = None
+
+    @property
+    def _place(self) -> str:
+        return self.directory or self.source
 
     @property
     def dtype(self) -> torch.dtype:
@@ -163,9 +197,16 @@ class Stored:
         return sum(size for _, size in self._types())
 
     def _types(self) -> list[tuple[torch.dtype, int]]:
-        stored = _stored(self.source, self.revision)
+        if is_gguf(self._place):
+            return [(torch.float32, header(self._place).n_numbers)]
+        stored = _stored(self._place, self.revision)
         weights = [of for name, of in stored.items() if not _BUFFER.search(name)]
         return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
+
+    @property
+    def _unused(self) -> tuple[str, ...]:
+        """The beginnings of the names of weights that the model does without."""
+        return ("bert.pooler.", "pooler.", "cls.") if headless(self.config) else _UNUSED_BY_MLM
 
     @property
     def _class(self) -> Any:
@@ -185,10 +226,11 @@ class Stored:
         if self.config.num_hidden_layers < 1:
             has = f"{self.config.num_hidden_layers} blocks according to its config.json"
             raise ValueError(f"{self.source} has {has}; expected at least 1")
-        if os.path.isdir(self.source):
-            _check_size(Path(self.source), self.config, self._class)
+        if os.path.isdir(self._place):
+            _check_size(Path(self._place), self.config, self._class)
         model, info = self._read()
-        _check_weights(self.source, self.revision, model, info)
+        info["missing_keys"] = [key for key in info["missing_keys"] if not key.startswith(self._unused)]
+        _check_weights(self.source, _stored(self._place, self.revision), model, info)
         return model
 
     def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -211,19 +253,22 @@ class Stored:
 
     def _read(self) -> tuple[Any, dict[str, Any]]:
         types = {dtype for dtype, _ in self._types()}
-        options = self._options | {"config": self.config, "use_safetensors": True, "output_loading_info": True}
+        options: dict[str, Any] = {"config": self.config, "output_loading_info": True}
         options["ignore_mismatched_sizes"] = True  # they are refused below, where their names are known
+        options["key_mapping"] = _OF_DPR if self.config.model_type == "bert" else None
+        options["dtype"] = reduce(torch.promote_types, types) if types else "auto"
         try:
-            model, info = self._class.from_pretrained(
-                self.source, **options, dtype=reduce(torch.promote_types, types) if types else "auto"
-            )
+            if is_gguf(self._place):
+                model, info = read_with(self._class, self._place, **options)
+            else:
+                model, info = self._class.from_pretrained(self._place, **self._options, **options, use_safetensors=True)
         except Exception as error:
             _refuse_unreadable(self.source, self.revision, error)
         for name, stored, expected in sorted(info["mismatched_keys"]):
             shapes = f"{tuple(stored)}, but its config.json says {tuple(expected)}"
             raise ValueError(f"{self.source} has a weight {name} of shape {shapes}; one is of another model")
         for name, parameter in model.named_parameters():
-            if name in info["missing_keys"] and name.startswith(_UNUSED_BY_MLM):
+            if name in info["missing_keys"] and name.startswith(self._unused):
                 parameter.data.zero_()
         return model.eval(), info
 
@@ -232,11 +277,12 @@ class Stored:
 
         Raises ValueError if it cannot be read, or needs a package that is not installed.
         """
-        local = os.path.isdir(self.source)
+        local, auto = os.path.exists(self.source), transformers.AutoTokenizer
         if local and not _has_tokenizer(Path(self.source)):
             return None
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
+            in_file = is_gguf(self.source)
+            tokenizer = read_with(auto, self.source) if in_file else auto.from_pretrained(self.source, **self._options)
         except ImportError as error:
             ours = any(name in str(error) for name in _JAPANESE)
             how = "pip install 'interp[ja]'" if ours else "install that package"
@@ -251,7 +297,9 @@ class Stored:
 
 
 def _has_tokenizer(directory: Path) -> bool:
-    """Whether a directory has a vocabulary, or names a tokenizer that needs none, such as ByT5's."""
+    """Whether a GGUF file or a directory has a vocabulary, or names a tokenizer that needs none, such as ByT5's."""
+    if is_gguf(directory):
+        return header(directory).has_tokenizer
     if any((directory / name).exists() for name in _VOCABULARIES):
         return True
     with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
@@ -262,11 +310,11 @@ def _has_tokenizer(directory: Path) -> bool:
 
 def _reach(source: str) -> dict[str, bool]:
     """The option that keeps transformers from retrying if the hub cannot be reached."""
-    return {} if os.path.isdir(source) or hub_answers() else {"local_files_only": True}
+    return {} if os.path.exists(source) or hub_answers() else {"local_files_only": True}
 
 
 def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> NoReturn:
-    if os.path.isdir(source):
+    if os.path.exists(source):
         why = " ".join(str(error).split())
         why += " is unknown; is it a value of its config.json?" if isinstance(error, KeyError) else ""
         raise ValueError(f"{source} cannot be read as a transformers model: {why}") from error
@@ -324,7 +372,7 @@ def _files(source: str, revision: str | None) -> list[Path]:
 
     Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError if a shard is missing.
     """
-    if (directory := place(source, revision)) is None:
+    if is_gguf(source) or (directory := place(source, revision)) is None:
         return []
     one, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if one.is_file() or not index.is_file():
@@ -355,14 +403,14 @@ def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
-    """Refuse weights that are not stored as floating-point numbers (codes of a quantised model, say), are missing or
-    belong to another model. BERT's pooler, which interp does not use, may be missing."""
+def _check_weights(source: str, stored: Mapping[str, tuple[str, int]], model: Any, info: dict[str, Any]) -> None:
+    """Refuse weights that are not `stored` as floating-point numbers (codes of a quantised model, say), are missing or
+    belong to another model."""
     config, floating = model.config, ", ".join(_FLOATING)
-    for name, (dtype, _) in _stored(source, revision).items():
+    for name, (dtype, _) in stored.items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
-    if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
+    if missing := sorted(info["missing_keys"]):
         what = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
         raise ValueError(f"{source} lacks weights that a {what}; was it saved without its language-model head?")
     blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]

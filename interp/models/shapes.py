@@ -12,8 +12,9 @@ import torch
 from interp.checks import refuse, whole_number
 from interp.declare import Backend, Bias
 from interp.models.footprint import TOKENS_PER_ROW, Widths
-from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, model_class, on_hub, read_config
-from interp.paths import model_directory
+from interp.models.hooked import NoHead
+from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, headless, model_class, on_hub, read_config
+from interp.paths import adapter_directory, model_directory
 
 __all__ = ["Shape", "shape", "shape_with"]
 
@@ -33,8 +34,8 @@ class Shape(Widths):
     `block_weights` counts the weights of one block that a token passes through; of experts, only those that are chosen
     count. `parameters` counts all numbers of the checkpoint once, and `stored` is the type of most of them. `tied` says
     whether output and input embeddings are the same. `context` is the longest row, or None without a limit. `biases`
-    are those of the prediction head. `hooked` says whether TransformerLens has its own implementation, and
-    `eager_bridge` whether a bridge runs transformers' eager attention.
+    are those of the prediction head, and `why_no_head` says why there is none. `hooked` says whether TransformerLens
+    has its own implementation, and `eager_bridge` whether a bridge runs transformers' eager attention.
     """
 
     encoder: bool
@@ -45,6 +46,7 @@ class Shape(Widths):
     tied: bool
     context: int | None
     biases: tuple[Bias, ...]
+    why_no_head: str | None
     hooked: bool
     eager_bridge: bool
 
@@ -136,16 +138,19 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
         block_weights=sketch.active,
         parameters=stored.n_numbers or sketch.parameters,
         stored=str(stored.dtype if stored.n_numbers else declared or torch.float32).removeprefix("torch."),
-        tied=bool(getattr(config, "tie_word_embeddings", False)),
+        tied=bool(getattr(config, "tie_word_embeddings", False)) and not headless(config),
         context=context_of(config),
         biases=sketch.biases,
+        why_no_head=NoHead.why if headless(config) else None,
         hooked=config.model_type in HOOKED,
         eager_bridge=config.model_type in _EAGER or bool(getattr(config, "attn_logit_softcapping", None)),
     )
 
 
 def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
-    """The `shape` of a model that is loaded with these options."""
+    """The `shape` of a model that is loaded with these options. Raises the errors of `adapter_directory` too."""
+    if (adapter := options.get("adapter")) is not None:
+        adapter_directory(adapter)
     return shape(name, options.get("revision"), options.get("checkpoint"))
 
 
@@ -186,12 +191,15 @@ class _Sketch:
             active=round(active),
             parameters=parameters,
             gated=any(part in name for name in last for part in _GATES),
-            biases=("ln", "fc", "last") if config.model_type in MASKED else tuple(_biases(sizes)),
+            biases=tuple(_biases(config, sizes)),
         )
 
 
-def _biases(names: Iterable[str]) -> Iterator[Bias]:
-    """The biases of a decoder's prediction head, found by the names of its parameters."""
+def _biases(config: Any, names: Iterable[str]) -> Iterator[Bias]:
+    """The biases of a prediction head; of a decoder's, found by the names of its parameters."""
+    if config.model_type in MASKED:
+        yield from () if headless(config) else ("ln", "fc", "last")
+        return
     outside = [name for name in names if name.endswith(".bias") and not any(map(str.isdecimal, name.split(".")))]
     if any("norm" in name.split(".")[-2] or "ln_f" in name for name in outside if "embed" not in name):
         yield "ln"

@@ -69,10 +69,13 @@ def is_encoder(model: Model) -> bool:
 
 
 def check_vocabulary(model: Model, *, exact: bool = False) -> None:
-    """Raise ValueError for a model that cannot predict every token it reads (`d_vocab_out`).
+    """Raise ValueError for a model without a prediction head, or one that cannot predict every token it reads
+    (`d_vocab_out`).
 
     Surplus output rows count as padding, unless `exact` is set because predictions are read again.
     """
+    if why := view(model).why_no_head:
+        raise ValueError(why)
     found, expected = model.W_U.shape[1], model.cfg.d_vocab
     if found < expected or (exact and found > expected):
         what = f"predicts {found} classes and reads {expected} tokens"

@@ -184,6 +184,11 @@ class View(ABC):
         return None
 
     @property
+    def why_no_head(self) -> str | None:
+        """Why the model predicts no tokens, or None if it does."""
+        return None
+
+    @property
     def attention_path(self) -> Literal["sdpa", "eager"]:
         """Whether blocks compute attention with `scaled_dot_product_attention`, without an array of queries × keys,
         when scores and pattern are not read."""

@@ -75,7 +75,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     )  # fmt: skip
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
     largest = 8 * 2 * KEPT * n_states * size.d_model
-    passes = [Pass(what="states", sums=shard + largest, **read), untrained, judged]
+    passes = [Pass(what="states", sums=shard + largest, **read), untrained]
+    if size.why_no_head:
+        lines.append(f"the model's own judgements: {size.why_no_head}")
+    else:
+        passes.append(judged)
     if asked.atlas:
         of_each = len(get_args(Swap)) if len(pairs.bundled_tasks(table)) == n_tasks else 0  # controls
         n_mapped = n_tasks * (1 + of_each)

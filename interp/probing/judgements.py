@@ -6,18 +6,18 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
-from interp.checks import check_choice, list_of_strings
+from interp.checks import check_choice, list_of_strings, warn
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.declare import Bos
-from interp.models.sites import Model
+from interp.models.sites import Model, view
 from interp.probing.options import Score
 from interp.probing.scores import Sentences, TokenScores, sentence_scores
 from interp.probing.splits import used_pairs
 from interp.probing.uncertainty import averaged, compared, counted, wilson
 from interp.run.passes import Passes
 
-__all__ = ["by_task", "check_judged", "check_scores", "judged", "over_tasks"]
+__all__ = ["by_task", "check_judged", "check_scores", "judged", "over_tasks", "unjudged"]
 
 _ABOUT = ["task", "pair", "group"]
 _OF_DIFFERENCE = {"probe": "score", "low": "difference_low", "high": "difference_high"}
@@ -46,11 +46,21 @@ def judged(
     return pd.DataFrame(about | dict(zip(names, (good > bad).astype(float).T, strict=True)))
 
 
-def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: Bos) -> None:
-    """Raise the errors of `judged` for what cannot be judged, before anything is read."""
+def unjudged(scores: Sequence[Score]) -> pd.DataFrame:
+    """The table of `judged` for a model that cannot judge: without rows."""
+    return pd.DataFrame({name: pd.Series(dtype=object if name == "task" else float) for name in [*_ABOUT, *scores]})
+
+
+def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: Bos) -> bool:
+    """Raise the errors of `judged` for what cannot be judged, before anything is read. Returns False, with a warning,
+    for a model that has no prediction head to judge with."""
     check_scores(scores)
+    if why := view(model).why_no_head:
+        warn(f"no judgements of the model itself: {why}")
+        return False
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
     TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos), whole_words=whole_words)
+    return True
 
 
 def check_scores(scores: Sequence[str]) -> list[str]:

@@ -84,7 +84,8 @@ def section(study: ProbingStudy) -> Section:
         read = study.neurons_read.head(_MOST_NEURONS)
         tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
         contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
-    tables["The model's own accuracy on all pairs, mean over tasks"] = study.judgement_means
+    if not study.judgement_means.empty:
+        tables["The model's own accuracy on all pairs, mean over tasks"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -195,7 +196,10 @@ def _groups(study: ProbingStudy) -> str:
 
 
 def _own_accuracy(study: ProbingStudy) -> str:
-    """How often the model itself prefers the good sentence, by the score that was asked for and by the others."""
+    """How often the model itself prefers the good sentence, by the score that was asked for and by the others. Empty
+    for a model that cannot judge."""
+    if study.judgement_means.empty:
+        return ""
     means = _means(study.judgement_means.rename(columns={"score": "probe"}))
     said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
     if (of_test := study.tasks.get("model_accuracy_test")) is not None:  # results of interp 0.2 lack it

@@ -25,7 +25,7 @@ from interp.probing.atlas.tables import Atlas, atlas_tables
 from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, more_pairs, needed
-from interp.probing.judgements import by_task, check_judged, judged, over_tasks
+from interp.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
 from interp.probing.options import KS, ProbingOptions, Score, Unit
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
@@ -232,7 +232,7 @@ def study(
     judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
     scoring: dict[str, Any] = {"whole_words": options.whole_words, "bos": options.bos}
     scores = [options.score, *(score for score in get_args(Score) if score != options.score)]
-    check_judged(model, table, scores=scores, **scoring)
+    can_judge = check_judged(model, table, scores=scores, **scoring)
     where: dict[str, Any] = {"states": options.states, "position": options.position}
     fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
     fitting["steps"] = int(options.steps)
@@ -250,7 +250,7 @@ def study(
     _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
     beside = _beside(found, by_chance)
     best = _best(found.probes) if options.state == "best" else options.state
-    right = yield from judged(model, table, scores=scores, **scoring)
+    right = (yield from judged(model, table, scores=scores, **scoring)) if can_judge else unjudged(scores)
     tested = np.concatenate([split.test for split in splits.values()])
     tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
     able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []

@@ -17,10 +17,11 @@ import torch
 
 from interp import memory
 from interp.declare import Backend
-from interp.models.footprint import LOADING, PROCESS, default_rows, room_for_batches
+from interp.models.footprint import CONVERTING, LOADING, PROCESS, default_rows, room_for_batches
 from interp.models.running import find_device
 from interp.models.shapes import Shape, shape_with
 from interp.models.spread import check_device_map, own_gpus
+from interp.paths import is_gguf, model_directory
 
 __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
 
@@ -93,7 +94,7 @@ def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """How a model is run: its shape, the type of its weights, its device (or `spread` over all GPUs of the process),
-    and the rows and tokens of a batch."""
+    the rows and tokens of a batch, and whether its weights are converted first (`interp.models.conversion`)."""
 
     shape: Shape
     dtype: torch.dtype
@@ -102,6 +103,7 @@ class Setup:
     rows: int
     context: int
     spread: bool = False
+    converted: bool = False
 
     @property
     def available(self) -> int:
@@ -155,7 +157,10 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
     each = found.weights_bytes(dtype, backend) // len(devices)
     room = room_for_batches(dict.fromkeys(devices, each))
     rows = options.get("batch_size") or default_rows(found, context, itemsize=dtype.itemsize, room=room)
-    return Setup(shape=found, dtype=dtype, backend=backend, device=device, rows=rows, context=context, spread=spread)
+    how: dict[str, Any] = {"dtype": dtype, "backend": backend, "device": device, "rows": rows, "context": context}
+    source = model_directory(name, weights=False)
+    converted = options.get("adapter") is not None or (source is not None and is_gguf(source))
+    return Setup(shape=found, spread=spread, converted=converted, **how)
 
 
 @dataclass(frozen=True)
@@ -184,9 +189,11 @@ class Budget:
 
     @property
     def loading(self) -> int:
-        """The bytes held in addition to the weights while they are loaded. If weights stay in their files, this is the
-        block being checked, twice in float32."""
+        """The bytes held in addition to the weights while they are loaded, or before that while they are converted. If
+        weights stay in their files, this is the block being checked, twice in float32."""
         run = self.run
+        if run.converted:
+            return max(round(LOADING * run.weights), CONVERTING * run.shape.parameters - run.weights)
         return 8 * run.shape.block_weights if run.mapped else round(LOADING * run.weights)
 
     @property

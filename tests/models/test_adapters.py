@@ -1,4 +1,4 @@
-"""A PEFT adapter beside the weights of a model, or without a model, is refused with commands that help."""
+"""A PEFT adapter is merged on request; beside the weights of a model, or without a model, it is refused with advice."""
 
 import os
 import re
@@ -14,6 +14,10 @@ import transformers
 from toys import D_VOCAB
 
 import interp
+from interp.models import conversion
+from interp.models.conversion import adapter_hash
+from interp.models.identity import weight_hash
+from interp.results import provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")  # in PEFT
 
@@ -44,7 +48,7 @@ def log_p(model) -> torch.Tensor:
 
 def commands(error: Exception) -> list[str]:
     """The commands in an error message."""
-    return re.findall(r"mkdir .*?(?= \. If not)|python -c .*", str(error))
+    return re.findall(r"mkdir .*?(?= \. If not| and then load)", str(error))
 
 
 def run(command: str, directory: Path) -> None:
@@ -70,28 +74,103 @@ def test_merged_weights_with_a_left_over_adapter(base, lora, tmp_path):
     torch.testing.assert_close(log_p(interp.load(base)), log_p(merged), atol=1e-4, rtol=0)
 
 
-@pytest.mark.slow
 def test_an_adapter_that_is_not_merged_yet(base, lora, tmp_path):
     expected = log_p(lora)
     lora.save_pretrained(base)
-    for command in commands(refused(base)):
-        run(command, tmp_path)
-    torch.testing.assert_close(log_p(interp.load(f"{base}-merged")), expected, atol=1e-4, rtol=0)
-    assert interp.load(f"{base}-merged").tokenizer is not None
+    error = refused(base)
+    run(commands(error)[1], tmp_path)
+    assert f"and then load {base} with adapter={f'{base}-adapter'!r}" in str(error)
+    torch.testing.assert_close(log_p(interp.load(base, adapter=f"{base}-adapter")), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_config", [False, True])
 def test_an_adapter_alone(with_config, base, lora, tmp_path):
-    expected = log_p(lora)
     lora.save_pretrained(tmp_path / "adapter")
     if with_config:
         shutil.copy(base / "config.json", tmp_path / "adapter")
-    error = refused(tmp_path / "adapter")
-    assert f"is an adapter (PEFT, LORA) of {str(base)!r} and not a model; expected a model" in str(error)
-    [command] = commands(error)
-    run(command, tmp_path)
-    torch.testing.assert_close(log_p(interp.load(tmp_path / "adapter-merged")), expected, atol=1e-4, rtol=0)
+    error = str(refused(tmp_path / "adapter"))
+    assert f"is an adapter (PEFT, LORA) of {str(base)!r} and not a model; load that model with adapter=" in error
+
+
+ALL = ["q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"]
+CAUSAL = {"task_type": "CAUSAL_LM", "init_lora_weights": False, "r": 4}
+KINDS = {
+    "LoRA of queries, values and MLPs": ("llama", peft.LoraConfig(**CAUSAL, target_modules=ALL)),
+    "DoRA": ("llama", peft.LoraConfig(**CAUSAL, target_modules=ALL, use_dora=True)),
+    "LoRA of a joint matrix": ("gpt2", peft.LoraConfig(**CAUSAL, target_modules=["c_attn", "c_proj"])),
+    "a head": ("llama", peft.LoraConfig(**CAUSAL, target_modules=["q_proj"], modules_to_save=["lm_head"])),
+    "BERT": ("bert", peft.LoraConfig(init_lora_weights=False, target_modules=["query", "value"])),
+}
+
+
+def adapted(base, config, directory, **changes) -> torch.nn.Module:
+    """A model with a random adapter, which is saved in a directory."""
+    torch.manual_seed(0)
+    kind = transformers.AutoModelForMaskedLM if "bert" in base.name else transformers.AutoModelForCausalLM
+    model = peft.get_peft_model(kind.from_pretrained(base, **changes), config).eval()
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or "modules_to_save" in name or "prompt" in name:
+            parameter.data += 0.05 * torch.randn_like(parameter)
+    model.save_pretrained(directory)
+    return model
+
+
+@pytest.mark.quick("DoRA")
+@pytest.mark.filterwarnings("ignore:.*fan_in_fan_out")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_merged_adapter_predicts_what_peft_does(kind, hf_directory, tmp_path):
+    base, config = hf_directory(KINDS[kind][0]), KINDS[kind][1]
+    expected = log_p(adapted(base, config, tmp_path))
+    assert (log_p(interp.load(base)) - expected).abs().max() > 0.1
+    model = interp.load(base, adapter=tmp_path)
+    torch.testing.assert_close(log_p(model), expected, atol=1e-5, rtol=0)
+    about = provenance(model, {})["adapter"]
+    assert about["path"] == str(tmp_path)
+    assert about["hash"] == adapter_hash(tmp_path)
+    assert weight_hash(model) != weight_hash(interp.load(base))
+
+
+@pytest.mark.filterwarnings("ignore:.*(save_embedding_layers|fan_in_fan_out)")
+def test_adapters_that_do_not_fit(hf_directory, tmp_path):
+    base = hf_directory("llama")
+    prompt = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    plain = peft.LoraConfig(**CAUSAL, target_modules=["q_proj"])
+    adapted(base, prompt, tmp_path / "prompt")
+    adapted(base, plain, tmp_path / "deep", num_hidden_layers=3, ignore_mismatched_sizes=True)
+    adapted(base, plain, tmp_path / "wide", intermediate_size=32, hidden_size=8, ignore_mismatched_sizes=True)
+    adapted(hf_directory("gpt2"), KINDS["LoRA of a joint matrix"][1], tmp_path / "other")
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    model.resize_token_embeddings(D_VOCAB + 3)
+    wider = peft.LoraConfig(**CAUSAL, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
+    peft.get_peft_model(model, wider).save_pretrained(tmp_path / "vocabulary")
+    for name, why in {
+        "prompt": r"prompt \(PROMPT_TUNING\) adds vectors to what the model reads, which no weights contain",
+        "deep": "deep .* is of another model: it has .*layers.2",
+        "wide": "wide .* does not fit the model: .*size mismatch",
+        "other": "is an adapter of .*random-gpt2.*, not of .*random-llama.*; load that model, or if they are one",
+        "vocabulary": "vocabulary .* does not fit the model: it was trained with another vocabulary",
+        "nothing": "adapter .*nothing' is no directory; expected a directory that PEFT",
+    }.items():
+        with pytest.raises((ValueError, FileNotFoundError), match=why):
+            interp.load(base, adapter=tmp_path / name)
+    (tmp_path / "deep" / "adapter_model.safetensors").rename(tmp_path / "deep" / "adapter_model.bin")
+    with pytest.raises(ValueError, match="only pickled weights"):
+        interp.load(base, adapter=tmp_path / "deep")
+
+
+def test_an_adapter_that_merging_changes(hf_directory, tmp_path, monkeypatch):
+    adapted(hf_directory("llama"), KINDS["DoRA"][1], tmp_path)
+    merged = conversion._merged
+
+    def other(model, adapter):
+        weights = merged(model, adapter)
+        weights.lm_head.weight.data *= 1.01
+        return weights
+
+    monkeypatch.setattr(conversion, "_merged", other)
+    with pytest.raises(ValueError, match=r"cannot be merged: .* differ by .* from PEFT's \(allowed 1e-04\)"):
+        interp.load(hf_directory("llama"), adapter=tmp_path)
 
 
 def test_damaged_settings_of_an_adapter(base):
@@ -127,4 +206,5 @@ def test_hub_names(base, lora, tmp_path):
     whole, alone = done.stdout.splitlines()
     assert whole.startswith("owner/whole has an adapter (PEFT, LORA) beside its weights")
     assert "hf download owner/whole --exclude 'adapter_*' --local-dir whole" in whole
-    assert alone.startswith(f"owner/alone is an adapter (PEFT, LORA) of {str(base)!r} and not a model")
+    assert alone.startswith(f"owner/alone is an adapter (PEFT, LORA) of {str(base)!r} and not a model; load that model")
+    assert "after: hf download owner/alone --include 'adapter_*' --local-dir alone-adapter" in alone

@@ -183,9 +183,11 @@ def test_nan_weights(hf_directory, tmp_path):
         interp.load(tmp_path)
 
 
-def test_a_model_without_its_head_is_refused(tmp_path):
+def test_a_model_that_lacks_the_head_of_its_config_is_refused(tmp_path):
     bert = HF_MODELS["bert"]()
     bert.bert.save_pretrained(tmp_path)
+    bert.config.architectures = ["BertForMaskedLM"]
+    bert.config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="lacks weights .*cls.predictions"):
         interp.load(tmp_path)
 
