@@ -284,6 +284,8 @@ def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> I
     if prepared.corpus is None:
         raise ValueError("other checkpoints read the text too, found token ids; give the text, or leave steps out")
     source = origin(model)
+    if source.adapter is not None:
+        raise ValueError("steps of training are those of the model without its adapter; leave steps out")
     return checkpoints(source.directory or source.name, listed(options.steps))
 
 

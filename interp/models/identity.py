@@ -22,8 +22,8 @@ __all__ += ["set_origin", "weight_hash"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a loaded model came from: the given name, the hub revision, and the directory if it is local; the types of
-    the quantised weights of a GGUF file; and the path and the hash of the adapter that was merged into its weights."""
+    """Where a loaded model came from: the given name, the hub revision, and the directory if its weights are there as
+    they are; the types of quantised weights of a GGUF file; the path and the hash of an adapter merged into them."""
 
     name: str
     revision: str | None

@@ -64,8 +64,8 @@ def load(
 
     The weights of a GGUF file are first turned into float32 by transformers, and an adapter is first merged into the
     weights by PEFT, in float32. That takes up to 8 bytes of memory a weight, and writes 4 bytes a weight to the
-    directory for temporary files. What is measured is that of the quantised weights, and
-    provenance says so.
+    directory for temporary files. Provenance has the types of a file's quantised weights, which is what results are of,
+    and the path and the hash of the adapter.
 
     Args:
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a GGUF file
@@ -133,7 +133,8 @@ def load(
     types = header(source).quantised_from if is_gguf(source) else None
     if types is not None:
         warn(quantised_words(printable(name), types))
-    set_origin(model, Origin(printable(name), revision, None if is_gguf(source) else directory, types, merged))
+    unchanged = merged is None and not is_gguf(source)
+    set_origin(model, Origin(printable(name), revision, directory if unchanged else None, types, merged))
     return model
 
 
@@ -142,7 +143,8 @@ def _loaded(name: str, stored: Stored, backend: Backend | None, dtype: Any, wher
     if not isinstance(where, torch.device):
         backend = "bridge"
     source, config = stored.source, stored.config
-    why_not_hooked = why_not_converted(source, config)
+    with quiet():
+        why_not_hooked = why_not_converted(source, config)
     if why_not_hooked and backend == "hooked":
         raise ValueError(why_not_hooked)
 

@@ -14,6 +14,7 @@ import transformers
 from toys import D_VOCAB
 
 import interp
+from interp import encoding
 from interp.models import conversion
 from interp.models.conversion import adapter_hash
 from interp.models.identity import weight_hash
@@ -128,6 +129,8 @@ def test_a_merged_adapter_predicts_what_peft_does(kind, hf_directory, tmp_path):
     assert about["path"] == str(tmp_path)
     assert about["hash"] == adapter_hash(tmp_path)
     assert weight_hash(model) != weight_hash(interp.load(base))
+    with pytest.raises(ValueError, match="those of the model without its adapter; leave steps out"):
+        encoding.study(model, ["w1 w2 w3"] * 20, steps=[1], progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*(save_embedding_layers|fan_in_fan_out)")
