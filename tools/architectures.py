@@ -7,7 +7,6 @@ attentions or from its hidden states. Otherwise it is a refusal. If a number dif
 """
 
 import copy
-import inspect
 import re
 import sys
 import tempfile
@@ -28,7 +27,8 @@ from interp import attention, corpora, encoding, frequency, generation, hooks
 from interp.attention.scores import score_contributions_at
 from interp.corpora.batching import Batch
 from interp.models.loading import quiet
-from interp.models.pretrained import CAUSAL, MASKED
+from interp.models.miniature import miniature
+from interp.models.pretrained import CAUSAL, MASKED, model_class
 from interp.models.sites import is_encoder, view
 from interp.run.observers import forward
 from interp.testing import randomise, toy_tokenizer
@@ -45,20 +45,6 @@ KINDS = (
 )  # fmt: skip
 """By the config's `model_type`: first those that TransformerLens implements itself, then those that need a bridge."""
 
-_SIZES: dict[str, Any] = {
-    "vocab_size": 67, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2, "n_layer": 2,
-    "num_layers": 2, "num_attention_heads": 4, "n_head": 4, "num_heads": 4, "attention_heads": 4,
-    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "num_key_value_heads": 2, "head_dim": 8,
-    "max_position_embeddings": 24, "n_positions": 24, "num_experts": 4, "num_local_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "sliding_window": 8, "window_size": 8, "rotary_dim": 4,
-    "word_embed_proj_dim": 32, "pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6, "query_pre_attn_scalar": 8,
-}  # fmt: skip
-_OWN: dict[str, dict[str, Any]] = {
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "roberta": {"max_position_embeddings": 26, "pad_token_id": 1},
-    "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5},
-    "falcon": {"num_kv_heads": 1},
-}
 _IDS = torch.from_numpy(np.random.default_rng(0).integers(7, 67, size=(12, 22)))
 _CLASS = torch.arange(9, 67, 2)
 _QUIET: dict[str, Any] = {"progress": False}
@@ -66,15 +52,9 @@ _QUIET: dict[str, Any] = {"progress": False}
 
 def toy(kind: str, directory: Path, dtype: torch.dtype = torch.float32) -> Path:
     """A tiny model of a kind, with random biases and norms, saved in a type."""
-    cls = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
-    base = CONFIG_MAPPING[kind]()
-    known = {*base.to_dict(), *inspect.signature(type(base).__init__).parameters}
-    sizes = {name: value for name, value in _SIZES.items() if name in known} | _OWN.get(kind, {})
-    if types := getattr(base, "layer_types", None):
-        both = ["sliding_attention", "full_attention"]
-        sizes["layer_types"] = both if set(both) <= set(types) else types[:2]
+    config = miniature(CONFIG_MAPPING[kind]())
     torch.manual_seed(0)
-    model = cls(type(base)(**sizes)).eval()
+    model = model_class(config)(config).eval()
     randomise(model)
     with quiet():
         model.to(dtype).save_pretrained(directory)

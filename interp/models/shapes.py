@@ -11,6 +11,7 @@ import torch
 
 from interp.checks import refuse, whole_number
 from interp.declare import Backend, Bias
+from interp.models.bridge import why_not_linear
 from interp.models.footprint import TOKENS_PER_ROW, Widths
 from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, model_class, on_hub, read_config
 from interp.paths import model_directory
@@ -33,8 +34,9 @@ class Shape(Widths):
     `block_weights` counts the weights of one block that a token passes through; of experts, only those that are chosen
     count. `parameters` counts all numbers of the checkpoint once, and `stored` is the type of most of them. `tied` says
     whether output and input embeddings are the same. `context` is the longest row, or None without a limit. `biases`
-    are those of the prediction head. `hooked` says whether TransformerLens has its own implementation, and
-    `eager_bridge` whether a bridge runs transformers' eager attention.
+    are those of the prediction head. `hooked` says whether TransformerLens has its own implementation, `eager_bridge`
+    whether a bridge runs transformers' eager attention, and `linear_scores` whether attention scores are sums over
+    residual dimensions.
     """
 
     encoder: bool
@@ -47,6 +49,7 @@ class Shape(Widths):
     biases: tuple[Bias, ...]
     hooked: bool
     eager_bridge: bool
+    linear_scores: bool
 
     @property
     def forward(self) -> float:
@@ -141,6 +144,7 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
         biases=sketch.biases,
         hooked=config.model_type in HOOKED,
         eager_bridge=config.model_type in _EAGER or bool(getattr(config, "attn_logit_softcapping", None)),
+        linear_scores=sketch.linear_scores,
     )
 
 
@@ -153,12 +157,13 @@ def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
 class _Sketch:
     """Sizes read off a model of at most four blocks per stack that takes no memory: the number of weights of a block
     that a token passes through (for an encoder-decoder, of one block of each stack), of all blocks (the fourth stands
-    for the rest, as the first ones may differ), and of the head."""
+    for the rest, as the first ones may differ), and of the head; and whether scores are sums over dimensions."""
 
     active: int
     parameters: int
     gated: bool
     biases: tuple[Bias, ...]
+    linear_scores: bool
 
     @classmethod
     def of(cls, config: Any, n_layers: int) -> "_Sketch":
@@ -187,6 +192,7 @@ class _Sketch:
             parameters=parameters,
             gated=any(part in name for name in last for part in _GATES),
             biases=("ln", "fc", "last") if config.model_type in MASKED else tuple(_biases(sizes)),
+            linear_scores=not any([*why_not_linear(config, one)] for one in model.modules()),
         )
 
 
