@@ -88,6 +88,18 @@ class Plain:
         ]
         return outside[-1].bias
 
+    def mean_input(self, read: Any) -> torch.Tensor:
+        """The mean input of the unembedding at the positions that are read."""
+        inputs: list[torch.Tensor] = []
+
+        def keep(h: torch.Tensor) -> torch.Tensor:
+            inputs.append(h)
+            return h
+
+        with self.edited(self.head, keep):
+            chosen = [batch.read for batch in read if _predictions(self.model, [batch])]
+        return torch.cat([h[where] for h, where in zip(inputs, chosen, strict=True)]).double().mean(0).float()
+
     def run(self, tokens: torch.Tensor, **options: Any) -> Any:
         return self.model(tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
 
@@ -108,13 +120,18 @@ class Plain:
 
 
 def word_frequency(model: Any, plain: Plain) -> None:
-    """KL(u‖q) and perplexity with each bias halved."""
+    """KL(u‖q) and perplexity with each bias halved, or the mean input of the unembedding if there is no b_LN."""
     read, u = _read(model), np.arange(1, 68) / np.arange(1, 68).sum()
     found = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
     for bias, kl, perplexity in found.loc[found["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]].to_numpy():
-        whole = copy.deepcopy(plain.model)
-        plain.bias(whole, bias).mul_(0.5)
-        q, nll = _predictions(whole, read)
+        if bias == "mean":
+            half = 0.5 * plain.mean_input(read)
+            with plain.edited(plain.head, lambda h, half=half: h - half):
+                q, nll = _predictions(plain.model, read)
+        else:
+            whole = copy.deepcopy(plain.model)
+            plain.bias(whole, bias).mul_(0.5)
+            q, nll = _predictions(whole, read)
         np.testing.assert_allclose([kl, perplexity], [(u * np.log(u / q)).sum(), np.exp(nll)], rtol=2e-5)
 
 

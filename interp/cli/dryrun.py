@@ -12,7 +12,7 @@ from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
-from interp.declare import Analysis, Options, find, kinds, named, taken
+from interp.declare import Analysis, Backend, Options, find, kinds, named, taken
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
@@ -131,7 +131,7 @@ def _left_out(
 
     directory = model_directory(name, weights=False)
     stored = (str(directory), None) if directory else on_hub(name, how.get("revision"), how.get("checkpoint"))
-    backend = "bridge" if how.get("device_map") else how.get("backend")
+    backend: Backend | None = "bridge" if how.get("device_map") else how.get("backend")
     try:
         model = toy_like(read_config(*stored), backend=backend)
     except Exception:  # whatever a config of an unknown kind leads to; loading the model says what is wrong

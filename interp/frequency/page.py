@@ -89,7 +89,7 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     for _, having in shared(effects, lambda one: one.outliers["of"].unique()[:1]):
         figures["outliers"] = _outlier_parts(having)
     without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
-    removed = " or ".join(dict.fromkeys(without.dropna(how="all").notna().idxmax(axis=1))) or "b_LN"
+    removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"
     added = without.bfill(axis=1)["b_LN"] - numbers.reindex(columns=["kl"])["kl"]
     what = f"What removing {removed} adds to KL(u‖q)"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.3f} nats"))
