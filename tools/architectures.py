@@ -326,7 +326,9 @@ implementation, which is used by default. All others run as transformers' model 
 Each row was tested with a tiny random model, with random biases and norms, loaded as a bridge. ✓ means that \
 interp's numbers equal those computed with the transformers model alone: with the parameter edited, from its \
 attentions, its hidden states, the gradients of its attention with respect to the key's input, and its generated \
-text. A number means that the question is refused, for the reason in the footnote. `python tools/architectures.py` \
+text. A number means that the question is refused, for the reason in the footnote; \
+`interp attention` then gives all but the contributions, and \
+`interp encoding` all but the neurons. `python tools/architectures.py` \
 makes the table; this one is for TransformerLens {lens} and transformers {transformers}.
 
 Each architecture was also stored in bfloat16 and float16. Loaded in float32, its log-probabilities differ by at most \

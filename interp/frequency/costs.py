@@ -72,7 +72,8 @@ def _before(size: Shape, directions: Sequence[str], *, outliers: bool) -> list[P
     if not directions and not outliers:
         return []
     masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
-    return [Pass(what="head input", sums=8 * 3 * (size.d_model + 1), head=True, **masked)]
+    sums = 8 * ((size.d_model + 1) * ("mean" in directions) + (2 * size.d_model + 1) * outliers)
+    return [Pass(what="head input", sums=sums, head=True, **masked)]
 
 
 def _controls(size: Shape, n: int, step: int) -> Pass:
