@@ -1,7 +1,8 @@
-"""Families whose attention scores are no sums over residual dimensions, or that have no b_LN: what remains is asked, and
+"""Families whose attention scores are no sums over residual dimensions, or that have no b_LN: what can be asked of them
 equals transformers' own numbers."""
 
 import json
+from functools import partial
 
 import architectures
 import numpy as np
@@ -52,16 +53,14 @@ def test_what_needs_no_decomposition(family, tmp_path):
     means = study.dims.query("key_class == 'all' and state < 2").pivot(index="state", columns="dim", values="mean")
     expected = torch.stack(states[:2]).mean((1, 2))
     np.testing.assert_allclose(means, expected, atol=1e-5 * float(expected.abs().max()))
-    received = run.attentions[1].mean(1).sum(1) / torch.arange(architectures._IDS.shape[1], 0, -1)  # by those who see it
+    viewers = torch.arange(architectures._IDS.shape[1], 0, -1)
+    received = run.attentions[1].mean(1).sum(1) / viewers
     r = [np.corrcoef(column, received.flatten())[0, 1] for column in inputs[0].flatten(0, 1).T.numpy()]
     np.testing.assert_allclose(study.correlations.query("layer == 1")["attention_received"], r, atol=1e-5)
     for row in study.ablation.query("key_class == 'odd'").groupby(["layer", "set"]).head(1).itertuples():
         assert row.attention_before == pytest.approx(attended(plain, row.layer), abs=1e-6)
-
-        def fill(x, dim=row.dim, mean=states[row.layer][..., row.dim].mean()):
-            return torch.where(torch.arange(x.shape[-1]) == dim, mean, x)
-
-        with plain.edited(plain.blocks[row.layer], fill):
+        removed, mean = torch.arange(expected.shape[-1]) == row.dim, expected[row.layer]
+        with plain.edited(plain.blocks[row.layer], partial(torch.where, removed, mean)):
             assert row.attention_after == pytest.approx(attended(plain, row.layer), abs=1e-6)
     assert study.changes["change"].abs().max() > 1e-4
     assert not len(study.scores) + len(study.gaps)
@@ -108,9 +107,10 @@ def test_the_mean_input_stands_in_for_b_ln(family):
     effect = interp.frequency.bias_effect(model, architectures._IDS, unigram=COUNTS, scales=(0, 1), progress=False)
     assert effect.kl["bias"].unique().tolist() == ["mean"]
     figures = effect.figures()
-    assert figures["ratio_mean"].layout.title.text == "How scaling the mean input of the unembedding changes predictions"
-    assert all("the mean input of the unembedding" in one.question for one in effect.findings)
-    assert "what the mean input of the unembedding adds" in effect.findings[0].rule
+    named = "the mean input of the unembedding"
+    assert figures["ratio_mean"].layout.title.text == f"How scaling {named} changes predictions"
+    assert all(named in one.question for one in effect.findings)
+    assert f"what {named} adds" in effect.findings[0].rule
 
 
 @pytest.mark.slow
