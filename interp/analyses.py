@@ -10,7 +10,8 @@ from typing import Any
 from interp.declare import Analysis, Options, find, option
 from interp.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
 
-__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "load", "names", "others"]
+__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "names"]
+__all__ += ["others"]
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
@@ -77,6 +78,25 @@ def names() -> tuple[str, ...]:
 def analyses() -> dict[str, Analysis]:
     """All analyses, by name and in the order of the page. Raises ValueError if one cannot be used (see `load`)."""
     return {name: load(name) for name in names()}
+
+
+def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
+    """What cannot be asked of a model, and why: an analysis, by its name, or a part of one, as `"name: part"`.
+
+    This is the list that reports, pages and `--dry-run` show.
+
+    Args:
+        options: those of each analysis, by name. Default: the defaults of each.
+
+    Examples:
+        >>> from interp.testing import toy_encoder
+        >>> left_out(toy_encoder())
+        {'generation': 'an encoder (BERT) does not continue text; expected a causal model'}
+    """
+    found: dict[str, str] = {}
+    for name, one in analyses().items():
+        found |= one.left_out(model, (options or {}).get(name, {}))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from numbers import Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -185,7 +186,9 @@ class Analysis:
         check: options → None. Raises ValueError or TypeError for values that are impossible for every model. Called by
             the function first of all, by the command before it loads the model, and by `--dry-run`.
         impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
-            model with these options, or None. Used by `interp report`.
+            model with these options, or None. See `left_out`.
+        lacks: (model, and any of the options, by name) → {part: reason} of what the result of a question that can be
+            asked lacks, because of the model. See `left_out`.
         in_report: options that `interp report` sets for this analysis.
         more: options that `interp report --more` sets in addition: further analyses, which are off by default.
         cost: (name of a model, what is read or None, options) → `interp.run.budget.Cost`, for `--dry-run`. The options
@@ -207,6 +210,7 @@ class Analysis:
     sides: str | None = None
     check: str | None = None
     impossible: str | None = None
+    lacks: str | None = None
     cost: str | None = None
     in_report: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -237,6 +241,27 @@ class Analysis:
         """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
         if self.check:
             find(self.check)(self.options(**{name: value for name, value in given.items() if not callable(value)}))
+
+    def left_out(self, model: Any, options: Mapping[str, Any]) -> dict[str, str]:
+        """What cannot be asked of a model with these options, and why: `{name: reason}` if it is the whole question,
+        else `{"name: part": reason}` for each part that the result lacks.
+
+        Examples:
+            >>> from interp.attention.options import ANALYSIS
+            >>> from interp.testing import toy_decoder
+            >>> ANALYSIS.left_out(toy_decoder(), {})
+            {}
+        """
+
+        def said(place: str | None) -> Any:
+            if place is None:
+                return None
+            reason = find(place)
+            return reason(model, **{name: options[name] for name in signature(reason).parameters if name in options})
+
+        if why := said(self.impossible):
+            return {self.name: why}
+        return {f"{self.name}: {part}": why for part, why in (said(self.lacks) or {}).items()}
 
     @property
     def kind(self) -> "type[Result]":

@@ -124,10 +124,18 @@ class Result:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What to bear in mind when reading the findings, such as the warnings that were given. Each is a sentence
-        without its full stop."""
-        given = tuple(self.provenance.get("caveats", ()))
+        without its full stop. What the result lacks because of the model is one of these."""
         types = self.provenance.get("quantised_from")
-        return given if types is None else (*given, quantised_words(self.provenance["model"], types))
+        quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
+        own = f"{self.analysis}: "
+        lacking = {what.removeprefix(own): why for what, why in self.left_out.items() if what.startswith(own)}
+        left_out = [f"{what} are left out: {why}" for what, why in lacking.items()]
+        return *self.provenance.get("caveats", ()), *quantised, *left_out
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What was not asked of this model in this run, and why; see `interp.analyses.left_out`."""
+        return dict(self.provenance.get("left_out", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

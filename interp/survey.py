@@ -1,13 +1,11 @@
 """All questions on one model and one text."""
 
 import logging
-from collections.abc import Mapping
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from interp import corpora
-from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
+from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses, left_out
 from interp.checks import collecting, warn
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
@@ -36,8 +34,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
 
     Analyses that need the same batches share one pass; the masked and the unmasked text of an encoder are two passes.
     Generated text needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, unless `settings`
-    says otherwise), and word frequency needs a bias in the prediction head. If a question cannot be asked, it is left
-    out, and a warning says why.
+    says otherwise). A question that cannot be asked is left out, as is what a question cannot be asked of this model;
+    `left_out` in the provenance of every result says what and why, and so does a warning.
 
     `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` says
     where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
@@ -79,17 +77,16 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
 
     own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
-    possible = dict(analyses())
-    left_out = {name: why for name, one in possible.items() if (why := _why_impossible(model, one, own[name]))}
-    for name in [name for name, one in possible.items() if one.reads == "prompts" and name not in left_out]:
-        lengths = taken(possible[name].options, own[name], _OF_PROMPTS)
+    absent = left_out(model, own)
+    for name in [name for name, one in analyses().items() if one.reads == "prompts" and name not in absent]:
+        lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
-            left_out[name] = str(error)
-    for name, why in left_out.items():
-        warn(f"no {name}: {why}")
-        del possible[name]
+            absent[name] = str(error)
+    possible = {name: one for name, one in analyses().items() if name not in absent}
+    for name in analyses().keys() - possible.keys():
+        warn(f"no {name}: {absent[name]}")
 
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
@@ -99,7 +96,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         result: Result = yield from find(analysis.answer).passes(model, read, **(given | own[analysis.name]))
         counted = "counts" in kinds(analysis.options).values()
         before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if counted else [])]
-        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": left_out}
+        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": absent}
         result.provenance.update({name: value for name, value in more.items() if value})
         return result
 
@@ -119,12 +116,3 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         found[name] = yield from asked(one)
         finished(found[name])
     return [found[name] for name in possible]
-
-
-def _why_impossible(model: Model, analysis: Analysis, own: Mapping[str, Any]) -> str | None:
-    if analysis.impossible is None:
-        return None
-    reason = find(analysis.impossible)
-    takes = signature(reason).parameters
-    found: str | None = reason(model, **{name: value for name, value in own.items() if name in takes})
-    return found

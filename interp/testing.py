@@ -27,6 +27,8 @@ from interp.corpora.sources import Source
 from interp.declare import Backend
 from interp.models.identity import Origin, set_origin, weight_hash
 from interp.models.loading import load, quiet
+from interp.models.miniature import miniature
+from interp.models.pretrained import model_class
 from interp.models.running import Hooks, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, view
 from interp.run.observers import Observer, forward, observe, part_of
@@ -38,7 +40,7 @@ else:
     HookedEncoder = HookedTransformer = TransformerBridge = Any
 
 __all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "assert_recipe_exact", "randomise"]
-__all__ += ["toy_bridge", "toy_decoder", "toy_encoder", "toy_tokenizer"]
+__all__ += ["toy_bridge", "toy_decoder", "toy_encoder", "toy_like", "toy_tokenizer"]
 
 WORDS = tuple(f"w{i}" for i in range(60))
 """The words that a toy model knows. Its texts consist of these, separated by spaces."""
@@ -142,6 +144,24 @@ def toy_bridge(
     config = transformers.GPT2Config(vocab_size=67, **_SIZES) if config is None else config
     cls: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
     return cast("TransformerBridge", _saved(lambda: cls.from_config(config), seed, dtype, "bridge"))
+
+
+def toy_like(config: transformers.PreTrainedConfig, *, backend: Backend | None = None) -> Model:
+    """A small random model of the same kind as the model with a config, of which the same questions can be asked
+    (`interp.analyses.left_out`).
+
+    Args:
+        config: the config of a language model of transformers.
+        backend: as in `interp.load`.
+
+    Raises ValueError if a model of this kind cannot be loaded.
+
+    Examples:
+        >>> import transformers
+        >>> toy_like(transformers.LlamaConfig()).cfg.d_model
+        32
+    """
+    return _saved(lambda: model_class(small := miniature(config))(small), 0, None, backend)
 
 
 def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:

@@ -82,7 +82,6 @@ class Subject:
 
 FOLDED_SCORES = "are folded into its weights"
 FOLDED_HEAD = "is folded into W_U"
-NO_BIAS = "no bias to scale"
 NO_LN = "no layer-norm bias b_LN"
 CAUSAL = "does not continue text"
 TOKENS = torch.tensor([2, 9, 10, 11, 12, 13, 3])
@@ -156,7 +155,7 @@ _SCORES = ["attention_in_text", "scores.check_decomposition", "score_contributio
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
-_RMS = {"frequency.bias_effect": NO_BIAS, "generation.study": NO_LN, "hooks.scale_bias": NO_LN}
+_RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
     "generation.study": CAUSAL,
@@ -166,7 +165,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "gpt2, folded": _FOLDED,
     "pythia, folded": _FOLDED,
     "llama": _RMS,
-    "llama, folded": _FOLDED | _RMS,
+    "llama, folded": _FOLDED | _RMS | {"frequency.bias_effect": FOLDED_HEAD},
     "bert": _ENCODER,
     "bert, bfloat16": _ENCODER,
     "toy encoder": _ENCODER,

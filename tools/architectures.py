@@ -7,13 +7,13 @@ attentions or from its hidden states. Otherwise it is a refusal. If a number dif
 """
 
 import copy
-import inspect
 import re
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from interp import attention, corpora, encoding, frequency, generation, hooks
 from interp.attention.scores import score_contributions_at
 from interp.corpora.batching import Batch
 from interp.models.loading import quiet
-from interp.models.pretrained import CAUSAL, MASKED
+from interp.models.miniature import miniature
+from interp.models.pretrained import CAUSAL, MASKED, model_class
 from interp.models.sites import is_encoder, view
 from interp.run.observers import forward
 from interp.testing import randomise, toy_tokenizer
@@ -45,20 +46,6 @@ KINDS = (
 )  # fmt: skip
 """By the config's `model_type`: first those that TransformerLens implements itself, then those that need a bridge."""
 
-_SIZES: dict[str, Any] = {
-    "vocab_size": 67, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2, "n_layer": 2,
-    "num_layers": 2, "num_attention_heads": 4, "n_head": 4, "num_heads": 4, "attention_heads": 4,
-    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "num_key_value_heads": 2, "head_dim": 8,
-    "max_position_embeddings": 24, "n_positions": 24, "num_experts": 4, "num_local_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "sliding_window": 8, "window_size": 8, "rotary_dim": 4,
-    "word_embed_proj_dim": 32, "pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6, "query_pre_attn_scalar": 8,
-}  # fmt: skip
-_OWN: dict[str, dict[str, Any]] = {
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "roberta": {"max_position_embeddings": 26, "pad_token_id": 1},
-    "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5},
-    "falcon": {"num_kv_heads": 1},
-}
 _IDS = torch.from_numpy(np.random.default_rng(0).integers(7, 67, size=(12, 22)))
 _CLASS = torch.arange(9, 67, 2)
 _QUIET: dict[str, Any] = {"progress": False}
@@ -66,15 +53,9 @@ _QUIET: dict[str, Any] = {"progress": False}
 
 def toy(kind: str, directory: Path, dtype: torch.dtype = torch.float32) -> Path:
     """A tiny model of a kind, with random biases and norms, saved in a type."""
-    cls = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
-    base = CONFIG_MAPPING[kind]()
-    known = {*base.to_dict(), *inspect.signature(type(base).__init__).parameters}
-    sizes = {name: value for name, value in _SIZES.items() if name in known} | _OWN.get(kind, {})
-    if types := getattr(base, "layer_types", None):
-        both = ["sliding_attention", "full_attention"]
-        sizes["layer_types"] = both if set(both) <= set(types) else types[:2]
+    config = miniature(CONFIG_MAPPING[kind]())
     torch.manual_seed(0)
-    model = cls(type(base)(**sizes)).eval()
+    model = model_class(config)(config).eval()
     randomise(model)
     with quiet():
         model.to(dtype).save_pretrained(directory)
@@ -108,6 +89,18 @@ class Plain:
         ]
         return outside[-1].bias
 
+    def mean_input(self, read: Any) -> torch.Tensor:
+        """The mean input of the unembedding at the positions that are read."""
+        inputs: list[torch.Tensor] = []
+
+        def keep(h: torch.Tensor) -> torch.Tensor:
+            inputs.append(h)
+            return h
+
+        with self.edited(self.head, keep):
+            chosen = [batch.read for batch in read if _predictions(self.model, [batch])]
+        return torch.cat([h[where] for h, where in zip(inputs, chosen, strict=True)]).double().mean(0).float()
+
     def run(self, tokens: torch.Tensor, **options: Any) -> Any:
         return self.model(tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
 
@@ -128,13 +121,18 @@ class Plain:
 
 
 def word_frequency(model: Any, plain: Plain) -> None:
-    """KL(u‖q) and perplexity with each bias halved."""
+    """KL(u‖q) and perplexity with each bias halved, or the mean input of the unembedding if there is no b_LN."""
     read, u = _read(model), np.arange(1, 68) / np.arange(1, 68).sum()
     found = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
     for bias, kl, perplexity in found.loc[found["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]].to_numpy():
-        whole = copy.deepcopy(plain.model)
-        plain.bias(whole, bias).mul_(0.5)
-        q, nll = _predictions(whole, read)
+        if bias == "mean":
+            half = 0.5 * plain.mean_input(read)
+            with plain.edited(plain.head, partial(torch.sub, other=half)):
+                q, nll = _predictions(plain.model, read)
+        else:
+            whole = copy.deepcopy(plain.model)
+            plain.bias(whole, bias).mul_(0.5)
+            q, nll = _predictions(whole, read)
         np.testing.assert_allclose([kl, perplexity], [(u * np.log(u / q)).sum(), np.exp(nll)], rtol=2e-5)
 
 
@@ -329,7 +327,9 @@ implementation, which is used by default. All others run as transformers' model 
 Each row was tested with a tiny random model, with random biases and norms, loaded as a bridge. ✓ means that \
 interp's numbers equal those computed with the transformers model alone: with the parameter edited, from its \
 attentions, its hidden states, the gradients of its attention with respect to the key's input, and its generated \
-text. A number means that the question is refused, for the reason in the footnote. `python tools/architectures.py` \
+text. A number means that the question is refused, for the reason in the footnote; \
+`interp attention` then gives all but the contributions, and \
+`interp encoding` all but the neurons. `python tools/architectures.py` \
 makes the table; this one is for TransformerLens {lens} and transformers {transformers}.
 
 Each architecture was also stored in bfloat16 and float16. Loaded in float32, its log-probabilities differ by at most \

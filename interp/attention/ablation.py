@@ -1,9 +1,10 @@
-"""How attention changes without a dimension, which is replaced by a constant in the keys of one layer."""
+"""How attention changes without a dimension, which is replaced by a constant in the keys of one layer, or in the
+residual stream that enters it."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, is_edited
-from interp.attention.patterns import AttentionByClass
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited
+from interp.attention.options import Where
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
@@ -22,17 +23,15 @@ from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.declare import Mode, Several
 from interp.dense import Dense
-from interp.hooks import ablate_dims
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
-from interp.models.running import running
-from interp.models.sites import Model, Recipe, hook_name
-from interp.run.observers import fingerprint, observe
+from interp.models.running import firing
+from interp.models.sites import Model, Recipe, hook_name, state_name
+from interp.run.observers import fingerprint, forward
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["KeyAblation", "Where", "ablate", "ablation_effect", "planned"]
+__all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
 
-Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # the number of outlier dimensions to remove; those of the most states come first
 _CONTROLS = 5  # the number of random dimensions, and of dimensions nearest in size if none match
 _COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
@@ -42,13 +41,8 @@ _SET_COLUMNS = [*_SET, "attention_before", "mean_change", "mean_change_low", "me
 _SET_COLUMNS += ["largest_fall", "largest_rise"]
 
 
-class KeyAblation(GroupedKeyObserver):
-    """Attention by class when one dimension of one layer's keys is replaced by a constant, for many at once.
-
-    This is exact and takes one pass: a key dimension of a layer changes only the scores of that layer, by
-    `q_m · R_n W_K[j] (x_nj − m_j)`, so only its softmax is computed again.
-
-    Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
+class _Ablation(GroupedKeyObserver):
+    """Attention by class when one dimension is replaced by a constant in a layer, for many dimensions at once.
 
     After `observe` there are, for each layer, `before` `[head, classes]` and `after` `[dims, head, classes]`: attention
     summed over the keys of a class and averaged over queries. `changes` `[groups, dims, classes]` is the mean over
@@ -67,6 +61,26 @@ class KeyAblation(GroupedKeyObserver):
             variants = 1 + len(filled)
             self.add_state(f"{layer}.attention", (variants, model.cfg.n_heads, len(classes.names)))
             self.add_groups(layer, "mean", (variants, len(classes.names)))
+
+    def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
+        return self.per_query(f"{layer}.attention")[0]
+
+    def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
+        return self.per_query(f"{layer}.attention")[1:]
+
+    def changes(self, layer: int) -> Float[np.ndarray, "groups dims classes"]:
+        before, after = np.split(self.by_group(layer, "mean"), [1], 1)
+        return after - before
+
+
+class KeyAblation(_Ablation):
+    """Attention without dimensions of the keys of one layer.
+
+    This is exact and takes one pass: a key dimension of a layer changes only the scores of that layer, by
+    `q_m · R_n W_K[j] (x_nj − m_j)`, so only its softmax is computed again.
+
+    Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
+    """
 
     def hooks(self, batch: Batch) -> Recipe:
         if is_edited(self.model, batch):
@@ -104,15 +118,63 @@ class KeyAblation(GroupedKeyObserver):
             along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
             yield torch.addcmul(scores, along, x[:, None, None, :, dim] - fill, value=-1 / circuit.scale)
 
-    def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
-        return self.per_query(f"{layer}.attention")[0]
 
-    def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
-        return self.per_query(f"{layer}.attention")[1:]
+class StreamAblation(_Ablation):
+    """Attention without dimensions of the residual stream that enters one layer, in a model of any kind.
 
-    def changes(self, layer: int) -> Float[np.ndarray, "groups dims classes"]:
-        before, after = np.split(self.by_group(layer, "mean"), [1], 1)
-        return after - before
+    Each row is run as several copies. Every layer gets the residual stream of the first copy, which is never edited,
+    and each of the others lacks one dimension of it. So a row is run once for each dimension, whatever the number of
+    layers, and no more rows at a time than a batch has.
+    """
+
+    def hooks(self, batch: Batch) -> Recipe:
+        recipe = super().hooks(batch)
+        n_rows, most = len(batch.mask), max(map(len, self.fills.values()))
+        at_once = min(most, max(n_rows - 1, 1))
+        shape, dtype = self.state[f"{next(iter(self.fills))}.attention"].shape[1:], torch.float64
+        found = {layer: torch.zeros(n_rows, 1 + len(fill), *shape, dtype=dtype) for layer, fill in self.fills.items()}
+        step = max(n_rows // (1 + at_once), 1)
+        for start in range(0, n_rows, step):
+            for first in range(0, most, at_once):
+                rows, numbers = slice(start, start + step), range(first, min(first + at_once, most))
+                for layer, attention in self._without(batch, rows, numbers).items():
+                    variants = [0, *(1 + number for number in numbers)][: attention.shape[1]]
+                    found[layer][rows, variants] = attention
+        for layer, attention in found.items():
+            self.add(f"{layer}.attention", attention.sum(0))
+            self.add_rows(f"{layer}.mean", attention.mean(2), batch)
+        return recipe
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        return []
+
+    def _without(
+        self, batch: Batch, rows: slice, numbers: range
+    ) -> dict[int, Float[Tensor, "batch variants head classes"]]:
+        """The attention of some rows as they are, and without some of the dimensions of each layer."""
+        tokens, mask = (part[rows].repeat(1 + len(numbers), 1) for part in (batch.tokens, batch.mask))
+        copies = Batch(tokens, mask, mask.bool(), tokens)
+        keys, n_rows = KeyClassBatch(copies, self.classes, self.model.W_U.dtype), len(batch.mask[rows])
+        found: dict[int, Tensor] = {}
+
+        def replaced(dims: list[tuple[int, float]], resid: Tensor, hook: object) -> Tensor:
+            every = resid[:n_rows].repeat(1 + len(numbers), 1, 1).unflatten(0, (-1, n_rows))
+            for number, (dim, fill) in enumerate(dims, 1):
+                every[number, ..., dim] = fill
+            return every.flatten(0, 1)
+
+        def read(layer: int, n_variants: int, received: Tensor, v: Tensor) -> None:
+            by_class = keys.by_row(received.to(keys.one_hot)).unflatten(0, (-1, n_rows))
+            found[layer] = by_class[:n_variants].transpose(0, 1).double().cpu()
+
+        recipe: Recipe = []
+        for layer, filled in self.fills.items():
+            dims = list(filled.items())[numbers.start : numbers.stop]
+            recipe.append((state_name(self.model, layer), partial(replaced, dims)))
+            recipe += attention_hooks(self.model, layer, copies, partial(read, layer, 1 + len(dims)), "v")
+        with firing(self.model, recipe):
+            forward(self.model, copies, max(self.fills) + 1)
+        return found
 
 
 @runs
@@ -146,8 +208,8 @@ def ablation_effect(
         layers: TransformerLens' block numbers. Default: all.
         where: `"keys"` removes dimensions only from the keys of the layer (see `interp.hooks.ablate_dims`), in two
             passes altogether. `"residual"` removes them from the residual stream that enters the layer, and measures
-            that layer's attention. This takes one pass per dimension and layer, so each outlier has only five matched
-            dimensions, and there is no test.
+            that layer's attention. This needs no decomposition of scores, but runs each row once for each dimension,
+            so each outlier has only five matched dimensions, and there is no test.
         mode: set the dimension to zero, or to its mean over tokens.
         seed: the seed for the random dimensions.
 
@@ -187,7 +249,7 @@ def ablation_effect(
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     yield [Reading("profile", prepared, [read])]
     plan = planned(model, read.table, outliers, drivers, chosen, mode, seed, where)
-    return (yield from ablate(model, prepared, classes, plan, where, progress))[0]
+    return (yield from ablate(model, prepared, classes, plan, where))[0]
 
 
 def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
@@ -254,7 +316,7 @@ def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: in
 
 
 def ablate(
-    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where, progress: bool
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where
 ) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
     """`ablation_effect` of what is `planned`, for `interp.run.passes`, with at most one reading; and the mean and
     largest changes of each set."""
@@ -262,22 +324,12 @@ def ablate(
         return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
     fill = plan.set_index(["layer", "dim"])["fill"]
     fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
-    observer: KeyAblation | AttentionByClass
-    if where == "keys":
-        observer = KeyAblation(model, classes, fills)
-        yield [Reading("ablation", prepared, [observer])]
-        whole = {layer: observer.before(layer) for layer in fills}
-        after = np.concatenate([observer.after(layer) for layer in fills])
-        changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
-    else:
-        observer = AttentionByClass(model, classes, layers=[*fills])
-        yield [Reading("ablation", prepared, [observer])]
-        whole = {layer: observer.by_class(layer) for layer in fills}
-        hooked = [*_through_the_stream(model, prepared, classes, plan, progress)]
-        after = np.stack([one.by_class(layer) for layer, one in hooked])
-        sums = [(one.by_group(layer, "attention") - observer.by_group(layer, "attention")) for layer, one in hooked]
-        changes = np.stack(sums, 1).mean(2)
+    observer = (KeyAblation if where == "keys" else StreamAblation)(model, classes, fills)
+    yield [Reading("ablation", prepared, [observer])]
+    whole = {layer: observer.before(layer) for layer in fills}
     before = np.stack([whole[layer] for layer in plan["layer"]])
+    after = np.concatenate([observer.after(layer) for layer in fills])
+    changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
     head = np.abs(after - before).argmax(1)
     table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
     for name, attention in {"before": before, "after": after}.items():
@@ -313,15 +365,3 @@ def _with_intervals(
     )
     table = table.assign(change_low=change - reach, change_high=change + reach)
     return table[_COLUMNS], sets.reset_index()[_SET_COLUMNS]
-
-
-def _through_the_stream(
-    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
-) -> Iterator[tuple[int, AttentionByClass]]:
-    """Each layer with its attention by class when a dimension of the residual stream that enters it is replaced."""
-    for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
-        observer = AttentionByClass(model, classes, layers=[layer])
-        means = torch.full((model.cfg.d_model,), fill, dtype=torch.float32)
-        with running(model, ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
-            observe(model, prepared, observer, progress=progress)
-        yield layer, observer

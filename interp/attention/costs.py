@@ -19,6 +19,7 @@ __all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]
 _AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
 _COPIES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
 _REMOVED = 3 * (1 + 39) + 5  # dimensions that are removed from a layer's keys, at most: outliers, controls, random
+_REMOVED_FROM_STREAM = 3 * (1 + 5) + 5
 _DENSE_ROWS = 5_000_000  # with more rows, scores are saved as arrays; see interp.dense
 _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
 
@@ -27,27 +28,33 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.attention.study` with these options: `cost`, attention that is computed again from queries
     and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second pass
     unless `ablation` is off. That pass is estimated for the most dimensions that may be removed; similar outliers share
-    controls, so there may be fewer."""
+    controls, so there may be fewer. Where scores cannot be decomposed, patterns are read, nothing is scored, and the
+    second pass runs each row again for each dimension."""
     size, given = shape_with(name, options), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     by_head = options.get("weights") == "attention"
     found = cost(size, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
-    again = size.attention(size.row(options.get("context"))) / 2
-    read, scored = found.passes
+    context = size.row(options.get("context"))
+    again = size.attention(context) / 2
+    read, *scored = found.passes
     if options.get("average") == "sentence":  # the class of all keys needs its own sums
         more = 1 + 1 / found.numbers["n_classes"]
-        scored = replace(scored, sums=math.ceil(scored.sums * more), flops=scored.flops * more)
+        scored = [replace(one, sums=math.ceil(one.sums * more), flops=one.flops * more) for one in scored]
     if options.get("sinks"):
         sums, per_token = _sinks(size, found.numbers["n_layers"], found.numbers["n_classes"])
         read = replace(read, sums=read.sums + sums, per_token=read.per_token + per_token)
-    passes = [replace(read, flops=read.flops + again)]
-    passes.append(scored if options.get("sample") is None else replace(scored, text="a sample of the text"))
+    if not size.linear_scores:
+        read = replace(read, per_token=read.per_token + 12.0 * size.n_heads * context)
+    text = "text" if options.get("sample") is None else "a sample of the text"
+    passes = [replace(read, flops=read.flops + again), *(replace(one, text=text) for one in scored)]
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
-        variants = 1 + min(_REMOVED + classes - 1, size.d_model)
+        removed = _REMOVED + classes - 1 if size.linear_scores else _REMOVED_FROM_STREAM
+        variants = 1 + min(removed, size.d_model)
         sums = 8 * ((n_layers * variants * (size.n_heads + MOST) + 1) * classes + MOST + 1)
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
-        passes.append(Pass(what="ablation", step=1, sums=sums, flops=2 * variants * again, **held))
+        each = 2 * again if size.linear_scores else size.forward + size.attention(context)
+        passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * each, **held))
     return replace(found, passes=tuple(passes))
 
 
@@ -62,7 +69,8 @@ def cost(
     """The cost of the first pass of `interp.attention.study` for a hub name, a directory with a config.json, or
     a shape.
 
-    Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`.
+    Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`, unless scores
+    cannot be decomposed.
 
     Causal models need `2 n_heads d_head d_model` operations per token and layer for the means, and as many for each
     class but one to centre them. Encoders first sum over a sequence, so they need twice that number for each class,
@@ -91,14 +99,19 @@ def cost(
     others = 8 * (by_class + 16 * size.n_layers * d_model + largest_tokens)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
-        "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,
-        "profile_bytes": profiles, "forward": size.forward, "contributions": means, "centred": centring,
+        "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "profile_bytes": profiles,
+        "forward": size.forward,
+    }  # fmt: skip
+    numbers_of_scores = {
+        "contribution_bytes": sums, "contributions": means, "centred": centring,
         "rows": (rows + n_layers * heads) * d_model,
     }  # fmt: skip
     lines = [
         f"attention: {n_layers} layers, {classes} classes of keys",
-        f"sums of contributions: {sums / 2**20:,.0f} MiB",
         f"sums of the dimension profiles, massive activations included: {profiles / 2**20:,.0f} MiB",
+    ]
+    of_scores = [
+        f"sums of contributions: {sums / 2**20:,.0f} MiB",
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
@@ -110,7 +123,10 @@ def cost(
     }
     read = Pass(what="attention", sums=profiles + others, **held)
     scored = Pass(what="attention scores", sums=sums, flops=means + centring, **held)
-    return Cost(passes=(read, scored), results=_results(rows * d_model), numbers=numbers, lines=lines)
+    if not size.linear_scores:
+        return Cost(passes=(read,), numbers=numbers, lines=lines)
+    results = _results(rows * d_model)
+    return Cost(passes=(read, scored), results=results, numbers=numbers | numbers_of_scores, lines=lines + of_scores)
 
 
 def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:

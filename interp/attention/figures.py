@@ -288,7 +288,8 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
 
 
 def ablation(study: AttentionStudy, key_class: str) -> Figure:
-    """Change of attention to a class when a dimension is removed from a layer's keys: outliers against controls.
+    """Change of attention to a class when a dimension is removed from a layer's keys, or from the residual stream that
+    enters it: outliers against controls.
 
     Bars at outlier dimensions are 95 % intervals.
 
@@ -306,7 +307,8 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
     keys = class_styles(study.provenance["key_classes"])[key_class]["name"]
     title = f"Attention to {keys} without one dimension"
-    subtitle = f"set to {value} in the keys of a block; mean over heads; bars: 95 % intervals"
+    place = {"keys": "the keys of a block", "residual": "the residual stream that enters a block"}[study.removed_from]
+    subtitle = f"set to {value} in {place}; mean over heads; bars: 95 % intervals"
     out = figure(title, LAYER, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]:.3f})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):

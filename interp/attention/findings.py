@@ -7,34 +7,39 @@ from typing import Any
 import pandas as pd
 
 from interp.attention.claims import CONTROLS, MOST_APART
+from interp.attention.options import Where
 from interp.findings import Finding, Verdict, side
 
 __all__ = ["steered", "untested"]
 
+_FROM = {"keys": "the keys of one block", "residual": "the residual stream that enters one block"}
 _OF = 1 + CONTROLS  # p is a whole number of these parts
 _FEW, _MANY = _OF // 20, _OF // 5  # p = .05 and p = .2
 _RULE = f"yes where p ≤ .05 (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; no where "
 _RULE += "p > .2; cannot tell in between, or where too few dimensions match it in size"
 
 
-def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
+def steered(claims: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
     """The largest effect of each outlier dimension, from the table of `interp.attention.claims.largest_effects`.
 
     Args:
         words: the display names of classes, if they differ from the name.
+        where: what the dimension was removed from.
     """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer} for {_named(row.key_class, words)}"
+        place = f"in block {row.layer} for {_named(row.key_class, words)}"
         known = not math.isnan(row.p_value)
         matched = f"p = {row.p_value:.3f}; the largest change for {CONTROLS} dimensions of similar size (dimension "
         matched += f"{row.control_dim} in block {row.control_layer}, for {_named(row.control_key_class, words)})"
         few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
+        if where == "residual":
+            few = f"no test: a removal from the residual stream is not repeated for {CONTROLS} dimensions of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
             verdict=_verdict(row),
-            measure="removing it from the keys of one block changes the share of attention that goes to a class of "
-            f"tokens; the largest such change, {where}, is",
+            measure=f"removing it from {_FROM[where]} changes the share of attention that goes to a class of tokens; "
+            f"the largest such change, {place}, is",
             value=row.change,
             low=row.change_low,
             high=row.change_high,

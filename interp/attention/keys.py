@@ -20,7 +20,7 @@ from interp.corpora.classes import TokenClasses
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.edits import jointly
 from interp.models.identity import check_weights
-from interp.models.qk import QKCircuit, qk_circuit
+from interp.models.qk import QKCircuit, input_name, qk_circuit
 from interp.models.running import active_hooks, running
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.groups import MOST
@@ -179,7 +179,7 @@ def attention_hooks(
     """
     real, circuit = batch.mask.bool(), _circuit(model, layer, batch)
     values = [hook_name(model, "v", layer)] if site == "v" else []
-    inputs = [] if values else [(circuit or qk_circuit(model, layer)).input_name]
+    inputs = [] if values else [input_name(model, layer)]
     if circuit is None:
 
         def from_pattern(other: Tensor, pattern: Tensor) -> None:

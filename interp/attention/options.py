@@ -6,11 +6,13 @@ from typing import Literal
 from interp.declare import Analysis, Mode, Several, option
 from interp.options import CountsOptions, KeyClasses, TextOptions
 
-__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights"]
+__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights", "Where"]
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
 Rule = Literal["robust", "sd"]
+Where = Literal["keys", "residual"]
+"""What dimensions are removed from: the keys of a block, or the residual stream that enters it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,7 @@ ANALYSIS = Analysis(
     check="interp.attention.tables:check_asked",
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
+    lacks="interp.attention.tables:lacks",
     more={"sinks": True},
     paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd", "bos": "auto"},
     paper_help="STS-B sentences, unscaled contributions of 100 of them, outliers beyond 3 SD",

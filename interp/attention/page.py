@@ -1,5 +1,6 @@
 """What the page says about `interp attention`."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,9 +46,9 @@ DEFINITIONS = {
     "that of other keys: the part due to the direction of its key, and the part due to its norm.",
     "Writer": "What adds to a massive activation until its height is reached: the embeddings, or attention or MLP of a "
     "block.",
-    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only. Controls are random "
-    "dimensions, and dimensions of similar size (matched: what is removed has a root mean square within a factor of "
-    "1.5).",
+    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only or, where scores "
+    "cannot be decomposed, in the residual stream that enters one layer. Controls are random dimensions, and "
+    "dimensions of similar size (matched: what is removed has a root mean square within a factor of 1.5).",
     "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
     "attention| over all blocks and classes; NaN if fewer than 39 dimensions match. Controls are those nearest "
     "in size that are not outliers; dimensions with the largest gap are among them if their size matches.",
@@ -70,6 +71,7 @@ def section(study: AttentionStudy) -> Section:
             figures[f"ablation_{number}"] = plots.ablation(study, name)
     if not study.sinks.empty:
         figures |= {"sink_heads": sink_plots.sink_heads(study), "sink_positions": sink_plots.sink_positions(study)}
+    if study.sinks["by_norm"].notna().any():
         figures["sink_scores"] = sink_plots.sink_scores(study)
     if not study.writers.empty:
         figures["massive_writers"] = sink_plots.massive_writers(study)
@@ -84,7 +86,7 @@ def section(study: AttentionStudy) -> Section:
         "Outlier dimensions by state and rule, beside how many noise would give": study.outlier_counts,
         "What sets a class apart, mean over heads": study.largest_gaps,
         "Largest effect of each outlier dimension, against controls of its size": claims,
-        "Change of attention with a key dimension removed": study.ablated,
+        "Change of attention with a dimension removed": study.ablated,
     }
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
@@ -168,16 +170,18 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
     rows: dict[str, dict[Any, Any]] = {}
     for name, study in studies.items():
         width = study.dims["dim"].nunique()
-        share = _spread_of(study).mean() / width
+        share = _spread_of(study).mean() / width if len(study.gaps) else math.nan
         means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
         rows[name] |= study.sink_summary.set_index("measure")["value"].add_prefix("sink_").to_dict()
     numbers = numbers_of(rows)
+    decomposed = {name: study for name, study in studies.items() if len(study.gaps)}
     classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
-    figures["spread"] = _spread(studies)
+    if decomposed:
+        figures["spread"] = _spread(decomposed)
     figures |= {name: _sink_rates(having) for name, having in shared(studies, _with_sinks)}
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))

@@ -18,8 +18,8 @@ from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.models.edits import jointly
-from interp.models.qk import qk_circuit
-from interp.models.sites import Model, Recipe, state_name
+from interp.models.qk import qk_circuit, span
+from interp.models.sites import Model, Recipe, state_name, view
 from interp.run import moments
 from interp.run.observers import Observer, fingerprint
 
@@ -93,13 +93,13 @@ class DimensionCorrelations(Observer):
         return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
 
     def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
-        circuit, real = qk_circuit(self.model, layer), batch.mask.bool()
+        seen, block, real = span(self.model, layer), view(self.model).attention(layer), batch.mask.bool()
 
         def read(attention: Tensor, x: Tensor) -> None:
             attention = attention.mean(1)
-            viewers = circuit.span.over_queries(real.to(attention.dtype))
+            viewers = seen.over_queries(real.to(attention.dtype))
             y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
-            self.add(f"{layer}.moments", moments.of_pairs(circuit.attn_input(x)[real].double(), y))
+            self.add(f"{layer}.moments", moments.of_pairs(block.input_of(x)[real].double(), y))
 
         return attention_hooks(self.model, layer, batch, read, "input")
 

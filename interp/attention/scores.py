@@ -36,8 +36,8 @@ from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name
 from interp.run.groups import MOST
 
-__all__ = ["KEY", "MOST_BYTES", "SCORES", "ScoreContributions", "check_decomposition", "score_contributions"]
-__all__ += ["score_contributions_at"]
+__all__ = ["KEY", "MOST_BYTES", "NO_SCORES", "SCORES", "TOTALS", "ScoreContributions", "check_decomposition"]
+__all__ += ["score_contributions", "score_contributions_at"]
 
 _LEAST_COMPARED = 1e-30
 MOST_BYTES = 2**28
@@ -46,6 +46,11 @@ intervals."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """The labels that columns of scores depend on; see `interp.dense.Dense.of_table`."""
+_EMPTY: dict[str, Any] = dict.fromkeys(("mean", "centred_mean", "ln_bias_mean"), np.empty((0,) * len(KEY)))
+NO_SCORES = Dense.of(dict.fromkeys(KEY, ()) | _EMPTY | {"n_pairs": (SCORES["fewer"]["n_pairs"], np.empty((0, 0)))}, KEY)
+"""The scores of a model in which they cannot be decomposed."""
+TOTALS = [*KEY[:3], *(f"{of}{end}" for end in ("", "_low", "_high") for of in ("contributions", "key_bias", "score"))]
+"""The columns of `ScoreContributions.totals`."""
 
 
 class ScoreContributions(GroupedKeyObserver):
@@ -215,7 +220,7 @@ class ScoreContributions(GroupedKeyObserver):
         half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits]).to(columns["score"].device)
         for name, reach in zip(("contributions", "key_bias", "score"), half.unbind(-1), strict=True):
             columns |= {f"{name}_low": columns[name] - reach, f"{name}_high": columns[name] + reach}
-        return self.by_head(columns)
+        return self.by_head(columns)[TOTALS]
 
     def _half_of_totals(self, circuit: QKCircuit) -> Float[Tensor, "head classes totals"]:
         """Half the width of the intervals of a layer's totals."""

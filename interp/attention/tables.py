@@ -14,7 +14,7 @@ from interp.attention.claims import largest_effects
 from interp.attention.columns import IN_PAPER, MEANINGS
 from interp.attention.findings import steered, untested
 from interp.attention.massive import MassiveActivations
-from interp.attention.options import AttentionOptions, Average, Rule, Weights
+from interp.attention.options import AttentionOptions, Average, Rule, Weights, Where
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import (
     DimensionCorrelations,
@@ -24,7 +24,7 @@ from interp.attention.profile import (
     outlier_counts,
     outlier_threshold,
 )
-from interp.attention.scores import SCORES, ScoreContributions
+from interp.attention.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
 from interp.attention.shares import GAPS, gaps, largest_gaps
 from interp.attention.sinks.findings import sink_findings
 from interp.attention.sinks.positions import (
@@ -46,8 +46,8 @@ from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
 from interp.findings import Finding, over_texts
 from interp.models.head import real_tokens
-from interp.models.qk import check_layers, qk_circuit
-from interp.models.sites import Model
+from interp.models.qk import check_layers, refuse_folded, why_no_scores
+from interp.models.sites import Model, hook_name, view
 from interp.results import Result, provenance
 from interp.run.contexts import LargestTokens
 from interp.run.passes import Passes, Reading, asks
@@ -61,7 +61,8 @@ class AttentionStudy(Result):
     """The result of `study`.
 
     - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.dense.Dense`:
-      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them.
+      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them. If scores cannot be
+      decomposed, these two, `totals`, `largest_gaps` and `sink_dims` are empty, and `provenance["left_out"]` says why.
     - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
       and its parts from the dimensions and from b_K.
     - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
@@ -110,7 +111,7 @@ class AttentionStudy(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         epsilon = self.provenance.get("epsilon", math.nan)
-        found = *steered(self.claims, self.class_words), *sink_findings(self.tables, epsilon)
+        found = *steered(self.claims, self.class_words, self.removed_from), *sink_findings(self.tables, epsilon)
         return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
@@ -148,6 +149,11 @@ class AttentionStudy(Result):
         return rule
 
     @property
+    def removed_from(self) -> Where:
+        """What dimensions were removed from: keys, or the residual stream if scores could not be decomposed."""
+        return "residual" if (self.ablation["where"] == "residual").any() else "keys"
+
+    @property
     def outlier_counts(self) -> pd.DataFrame:
         """How many outliers each state has by either rule, and how many noise would give (`outlier_counts`)."""
         return outlier_counts(self.dims.dropna(subset="mean"), k=self.provenance["k"], rule=self.rule)
@@ -173,25 +179,43 @@ class AttentionStudy(Result):
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why attention scores of a model cannot be decomposed, or None if they can."""
+    """Why the attention of a model cannot be studied, or None if it can."""
     try:
-        for layer in range(model.cfg.n_layers):
-            qk_circuit(model, layer)
+        refuse_unreadable(model)
     except ValueError as error:
         return str(error)
     return None
+
+
+def lacks(model: Model) -> dict[str, str]:
+    """What a study of a model that can be studied leaves out, and why."""
+    why = why_no_scores(model)
+    return {} if why is None else {"scores by residual dimension": why}
+
+
+def refuse_unreadable(model: Model) -> None:
+    """Raise ValueError for a model whose patterns do not exist, or whose weights are not those it was trained with."""
+    seen = view(model)
+    seen.refuse_drawn()
+    for layer in range(model.cfg.n_layers):
+        hook_name(model, "pattern", layer)
+        seen.attention(layer)
+    refuse_folded(seen)
 
 
 @asks(AttentionOptions)
 def study(model: Model, text: Text, options: AttentionOptions) -> Passes[AttentionStudy]:
     """Find which dimensions decide attention to which tokens, in one pass, and what removing outliers does, in another.
 
+    If scores cannot be decomposed by residual dimension (queries and keys with norms of their own, ALiBi, soft-capped
+    scores, …), the study has everything else, and removes outliers from the residual stream instead of from keys.
+
     `text` is anything `interp.corpora.batches` takes, or its batches, without masking. For the meaning of the options
     see `interp.attention.score_contributions`, `find_outliers` and `ablation_effect`. A `sample` is read with one text
     per row, in a separate pass (the paper uses 100 texts).
 
-    Raises the errors of those functions, and ValueError for an unknown mode, a sample below 1 and batches of masked
-    text.
+    Raises the errors of those functions, and ValueError for an unknown mode, a sample below 1, batches of masked text,
+    and a folded model.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -204,6 +228,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     """
     check_asked(options)
     chosen = check_layers(model, options.layers)
+    refuse_unreadable(model)
     sample = None if options.sample is None else int(options.sample)
     classes = token_classes(model, options.key_classes)
     how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
@@ -213,23 +238,26 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
 
-    contributions = ScoreContributions(model, classes, layers=chosen, **how)
-    attention = AttentionByClass(model, classes, layers=chosen)
-    residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
+    scores = ScoreContributions(model, classes, layers=chosen, **how) if why_no_scores(model) is None else None
+    attention, residual = AttentionByClass(model, classes, layers=chosen), DimensionProfile(model, classes)
+    removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
     correlations = DimensionCorrelations(model, log_unigram)
     massive, tokens = MassiveActivations(model), LargestTokens(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
-    where = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
-    yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, tokens, *of_sinks]),
-        Reading("attention scores", where, [contributions]),
-    ]
+    listening = [attention, residual, correlations, massive, tokens, *of_sinks]
+    readings = [Reading("attention", prepared, [*listening, removed] if scores else listening)]
+    if scores:
+        some = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
+        readings.append(Reading("attention scores", some, [scores]))
+    yield readings
     residual.warn_of_absent()
-    dims, scores = residual.table, contributions.scores
-    outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
-    removed = chosen if options.ablation else []
-    plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, options.seed)
-    ablation, ablated = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
+    dims, tables = residual.table, _score_tables(scores)
+    outliers = find_outliers(dims, k=options.k, rule=options.rule)
+    drivers = tables["gaps"].mean("head", ["gap"]) if scores else None
+    where: Where = "keys" if scores else "residual"
+    layers = chosen if options.ablation else []
+    plan = planned(model, removed.table, outliers, drivers, layers, options.mode, options.seed, where)
+    ablation, ablated = yield from ablate(model, prepared, classes, plan, where)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
@@ -237,12 +265,8 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
-        "contribution_intervals": contributions.intervals,
+        "contribution_intervals": scores.intervals if scores else {},
     }
-    largest = largest_gaps(apart)
-    reach = contributions.gap_half(largest)
-    largest = largest.assign(gap_low=largest["gap"] - reach, gap_high=largest["gap"] + reach)
-    tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals, "largest_gaps": largest}
     tables |= {
         "attention": attention.table,
         "by_layer": attention.by_layer,
@@ -253,7 +277,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "ablation": ablation,
         "ablated": ablated,
         "correlations": correlations.table,
-        **_sink_tables(of_sinks, apart, outliers, massive.table),
+        **_sink_tables(of_sinks, tables["gaps"], outliers, massive.table),
     }
     removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]
     asked["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
@@ -272,6 +296,17 @@ def check_asked(options: AttentionOptions) -> None:
         fewest_queries(options.epsilon)
     if options.sample is not None:
         whole_number(options.sample, "sample", least=1)
+
+
+def _score_tables(found: ScoreContributions | None) -> dict[str, Any]:
+    """The tables of the decomposition, which are empty without one."""
+    scores = found.scores if found else NO_SCORES
+    apart = gaps(scores)
+    largest = largest_gaps(apart)
+    reach = found.gap_half(largest) if found else math.nan
+    largest = largest.assign(gap_low=largest["gap"] - reach, gap_high=largest["gap"] + reach)
+    totals = found.totals if found else pd.DataFrame(columns=TOTALS)
+    return {"scores": scores, "gaps": apart, "totals": totals, "largest_gaps": largest}
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:

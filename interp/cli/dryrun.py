@@ -1,8 +1,9 @@
 """`--dry-run`: estimates what a command needs from a model's config and headers; `--measure` also runs one batch."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
-from interp.declare import Analysis, Options, find, kinds, named, taken
+from interp.declare import Analysis, Backend, Options, find, kinds, named, taken
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
@@ -50,8 +51,11 @@ def say_one(
 ) -> None:
     """Print what one analysis of a model would need, given its options and those of the model (`how`)."""
     budget = budget_of(analysis, name, data, {**options, **how})
+    left_out = _left_out(name, how, [(analysis, options)])
+    if left_out and analysis.name in left_out:
+        raise ValueError(f"{name}: {left_out[analysis.name]}")
     found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
-    _show({name: budget}, found, as_json=as_json)
+    _show({name: budget}, {name: left_out}, found, as_json=as_json)
 
 
 def say_all(
@@ -64,9 +68,11 @@ def say_all(
     as_json: bool,
 ) -> None:
     """Print what a report on each model would need."""
-    budgets = {name: budget_of_all(name, corpus, {**options, **how}) for name in names}
+    own = [(one, _in_report(one, options)) for one in analyses().values()]
+    left_out = {name: _left_out(name, how, own) for name in names}
+    budgets = {name: budget_of_all(name, corpus, {**options, **how}, left_out[name] or {}) for name in names}
     found = {name: _measured(None, name, corpus, options, how) for name in names if measure}
-    _show(budgets, found, as_json=as_json)
+    _show(budgets, left_out, found, as_json=as_json)
 
 
 def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Budget":
@@ -78,9 +84,11 @@ def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[
     return _budget(name, {analysis.name: _cost(analysis, name, data, options)}, options, analysis.options)
 
 
-def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget":
-    """What a report on a model needs, given the options of the report and of the model. Analyses of the text share
-    passes; the others follow one after another."""
+def budget_of_all(
+    name: str, corpus: str, options: Mapping[str, Any], left_out: Mapping[str, str] = MappingProxyType({})
+) -> "Budget":
+    """What a report on a model needs, given the options of the report and of the model, and the analyses that are left
+    out. Analyses of the text share passes; the others follow one after another."""
     model_directory(name, weights=False)
     corpus_file(corpus)
     pairs = options.get("pairs", "bundled")
@@ -88,11 +96,11 @@ def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget
     given = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
     of_pairs = {"limit": limit} | {kind: given[kind] for kind in kinds(PairOptions).values() if kind in given}
     costs, later = {}, 0
-    for one in analyses().values():
+    for one in (one for one in analyses().values() if one.name not in left_out):
         of_reads = {"pairs": (pairs, of_pairs), "prompts": (corpus, {})}
         data, shared = of_reads.get(one.reads, (corpus, given))
-        own = one.reported(more=options.get("more", False), settings=options.get("settings"))
-        found = _cost(one, name, data, _known(options, ModelOptions) | named(one.options, shared) | own)
+        own = _known(options, ModelOptions) | named(one.options, shared) | _in_report(one, options)
+        found = _cost(one, name, data, own)
         if one.reads in ("pairs", "prompts"):
             later += 1
             found = replace(found, passes=tuple(replace(each, step=100 * later + each.step) for each in found.passes))
@@ -106,6 +114,32 @@ def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], 
     names = {kind: option for option, kind in kinds(declared).items() if kind in ("batch_size", "context")}
     batch = {kind: options[option] for kind, option in names.items() if option in options}
     return budget(name, costs, _known(options, ModelOptions) | batch, names)
+
+
+def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an analysis in a report with these options."""
+    return analysis.reported(more=options.get("more", False), settings=options.get("settings"))
+
+
+def _left_out(
+    name: str, how: Mapping[str, Any], asked: Iterable[tuple[Analysis, Mapping[str, Any]]]
+) -> dict[str, str] | None:
+    """What analyses with these options leave out, as `interp.analyses.left_out` says it of a small random model of the
+    same kind; None if none can be made."""
+    from interp.models.pretrained import on_hub, read_config
+    from interp.testing import toy_like
+
+    directory = model_directory(name, weights=False)
+    stored = (str(directory), None) if directory else on_hub(name, how.get("revision"), how.get("checkpoint"))
+    backend: Backend | None = "bridge" if how.get("device_map") else how.get("backend")
+    try:
+        model = toy_like(read_config(*stored), backend=backend)
+    except Exception:  # whatever a config of an unknown kind leads to; loading the model says what is wrong
+        return None
+    found: dict[str, str] = {}
+    for analysis, options in asked:
+        found |= analysis.left_out(model, {key: value for key, value in options.items() if not callable(value)})
+    return found
 
 
 def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Cost":
@@ -142,8 +176,15 @@ def _measured(
     return found if reads_text else replace(found, n_batches=None)
 
 
-def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, as_json: bool) -> None:
-    """Print what each model would need, and whether it fits; with several models, one JSON object for each.
+def _show(
+    budgets: Mapping[str, "Budget"],
+    left_out: Mapping[str, dict[str, str] | None],
+    found: Mapping[str, "Measured"],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what each model would need, what would be left out, and whether it fits; with several models, one JSON
+    object for each.
 
     Raises `typer.Exit` with the exit code for it if one of them does not fit.
     """
@@ -152,8 +193,12 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
     numbers, texts = {}, []
     for name, budget in budgets.items():
         verdict, known = budget.verdict(budget.run.available)
-        numbers[name] = budget.numbers | known
-        lines = [*budget.lines, verdict]
+        absent = left_out[name]
+        numbers[name] = budget.numbers | known | {"left_out": absent}
+        said = [f"left out: {what}: {why}" for what, why in (absent or {}).items()]
+        if absent is None:
+            said = ["what cannot be asked of this model is known once it is loaded"]
+        lines = [*budget.lines, *said, verdict]
         if name in found:
             seen = found[name]
             per_text = None if seen.n_batches is None else _whole(seen, budget)

@@ -195,6 +195,8 @@ def _show(
                 for one in results
                 for caveat in one.caveats
             ]
+            absent = _left_out(results).items()
+            records["left_out"] = [{"model": model, "what": what, "why": why} for (model, what), why in absent]
             records["findings"] = [
                 {"run": one.where, "analysis": one.analysis, **record}
                 for one in results
@@ -213,9 +215,18 @@ def _show(
         caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
         if said := [*(str(finding) for one in of_run for finding in one.findings), *caveats]:
             echo("\n".join([_titled(f"findings: {where}"), *said]))
+    for (model, what), why in _left_out(results).items():
+        if ": " not in what:  # parts of a question are among its notes
+            echo(f"left out: {what} of {model}: {why}")
     missing = f", with {count(len(notes), 'note')} on what could not be drawn" if notes else ""
     for path in written:
         echo(f"written to {path}{missing}")
+
+
+def _left_out(results: Sequence["Result"]) -> dict[tuple[str, str], str]:
+    """What was not asked of each model, and why."""
+    named = ((Path(one.provenance["model"]).name, one) for one in results)
+    return {(model, what): why for model, one in named for what, why in one.left_out.items()}
 
 
 def _records(table: Any) -> list[Any]:

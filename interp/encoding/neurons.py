@@ -30,7 +30,7 @@ from interp.models.verify import verify_neurons
 from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
+__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "lacks", "why_impossible"]
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
@@ -96,6 +96,13 @@ def why_impossible(model: Model) -> str | None:
         return str(error)
     needed = "the closed form needs a final LayerNorm or RMSNorm, and this model has neither"
     return needed if head.gamma is None else None
+
+
+def lacks(model: Model) -> dict[str, str]:
+    """What `interp.encoding.study` of a causal model leaves out, and why. Encoders have no frequency neurons to look
+    for."""
+    why = None if is_encoder(model) else why_impossible(model)
+    return {} if why is None else {"frequency neurons": why}
 
 
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:

@@ -56,6 +56,7 @@ ANALYSIS = Analysis(
     check="interp.encoding.tables:check_asked",
     cost="interp.encoding.costs:dry_run",
     impossible="interp.encoding.tables:why_impossible",
+    lacks="interp.encoding.neurons:lacks",
     more={"atlas": True},
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",), "bos": "auto"},
     paper_help="axes removed by |Spearman| and in random order, steering by the regression",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.checks import check_seed, warn
+from interp.checks import check_seed
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
@@ -29,7 +29,7 @@ from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.findings import Finding, over_texts
 from interp.generation.decoding import Prompts, check_decodes, check_prompts, prompts
 from interp.models.identity import origin
-from interp.models.sites import Model, hook_name, is_encoder, view
+from interp.models.sites import Model, hook_name, view
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.contexts import CONTEXTS, LargestTokens
@@ -238,9 +238,7 @@ def _pruned_texts(
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
     """The effects of neurons, and the tokens at which those are largest whose effects are exact."""
-    if why := neurons.why_impossible(model):
-        if not is_encoder(model):
-            warn(f"no frequency neurons: {why}")
+    if neurons.why_impossible(model):
         return pd.DataFrame(columns=["layer", "neuron"]), _named(pd.DataFrame(columns=CONTEXTS))
     share = min(1.0, _SCANNED / fitted.n_tokens)
     scan = neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)

@@ -21,7 +21,7 @@ from interp.findings import Finding, side
 from interp.frequency.directions import agreed, nearest
 from interp.frequency.distributions import Calibration, MeanPredictions
 from interp.frequency.divergences import Distribution
-from interp.frequency.findings import BIAS, without
+from interp.frequency.findings import NAMED, without
 from interp.frequency.measures import with_ends
 from interp.intervals import jackknife, summed_others
 
@@ -134,7 +134,7 @@ def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
     low, high = row["excess_nll_low"], row["excess_nll_high"]
     above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
     return Finding(
-        question=f"Does {BIAS[row['bias']]} favour frequent words more than a random direction does?",
+        question=f"Does {NAMED[row['bias']]} favour frequent words more than a random direction does?",
         verdict=agreed(above) if above else "cannot tell",
         measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, minus "
         "that of all tokens, changes by",

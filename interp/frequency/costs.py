@@ -1,6 +1,6 @@
 """The cost of comparing predictions with word frequency, from a model's config alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,8 @@ _TABLES = 5  # copies of the distributions, in float64
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums take `8 (2 n + 1) d_vocab`
     bytes for each of 20 groups of texts. The n variants are each bias or direction at each scale, one or two logit
-    adjustments, and the unedited model. A pass before that finds directions and outlier dimensions of the head's input.
+    adjustments, and the unedited model. A pass before that finds directions (E[h] by default, without b_LN) and outlier
+    dimensions of the head's input.
 
     Random controls are variants too, but without groups: `2 controls` for b_LN and each direction, at two scales. Each
     takes `8 · 5 d_vocab` bytes for its shift, the exponential of that, sums, what a batch adds to the sums, and what is
@@ -38,7 +39,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     own = ("biases", "scales", "directions", "controls", "bands", "outliers")
     size, asked = shape_with(name, options), FrequencyOptions(**{key: options[key] for key in own if key in options})
     biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(listed(asked.biases))
-    biases += tuple(listed(asked.directions))
+    without = () if asked.biases or "ln" in biases else ("mean",)  # b_LN
+    directions = without if asked.directions is None else tuple(listed(asked.directions))
+    biases += directions
     if size.why_no_head or not biases:
         why = size.why_no_head or "this model's prediction head has no bias to scale"
         return Cost(lines=[f"word frequency: {why}"])
@@ -50,7 +53,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
-    passes = [*_before(size, asked), replace(read, step=int(bool(asked.directions or asked.outliers)))]
+    before = _before(size, directions, outliers=asked.outliers)
+    passes = [*before, replace(read, step=len(before))]
     n_scales = min(2, len(set(scales) - {1}))
     n_controls = 2 * asked.controls * n_scales * sum(bias in ("ln", "mean", "slope") for bias in biases)
     if n_controls:
@@ -63,15 +67,16 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     return Cost(passes=tuple(passes), between=between, results=results, numbers=numbers, lines=lines)
 
 
-def _before(size: Shape, asked: FrequencyOptions) -> list[Pass]:
+def _before(size: Shape, directions: Sequence[str], *, outliers: bool) -> list[Pass]:
     """The pass that finds directions and outlier dimensions of the head's input."""
-    if "slope" in asked.directions:
+    if "slope" in directions:
         first = predictions(size, 1, "head input")
         return [replace(first, sums=first.sums + 8 * 3 * size.d_model)]
-    if not asked.directions and not asked.outliers:
+    if not directions and not outliers:
         return []
     masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
-    return [Pass(what="head input", sums=8 * 3 * (size.d_model + 1), head=True, **masked)]
+    sums = 8 * ((size.d_model + 1) * ("mean" in directions) + (2 * size.d_model + 1) * outliers)
+    return [Pass(what="head input", sums=sums, head=True, **masked)]
 
 
 def _controls(size: Shape, n: int, step: int) -> Pass:

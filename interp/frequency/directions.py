@@ -29,7 +29,7 @@ from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
 from interp.frequency.distributions import MeanPredictions, Means, Variant
 from interp.frequency.divergences import Distribution, kl, perplexity
-from interp.frequency.findings import BIAS, DISTANCE, without
+from interp.frequency.findings import DISTANCE, NAMED, without
 from interp.frequency.observers import SiteMean
 from interp.models.head import PredictionHead
 from interp.models.sites import Model
@@ -56,8 +56,10 @@ def why_no_directions(model: Model) -> str | None:
     return None
 
 
-def check_directions(asked: Several[Direction]) -> None:
+def check_directions(asked: Several[Direction] | None) -> None:
     """Raise ValueError for unknown directions, and for a direction that is given twice."""
+    if asked is None:
+        return
     if len(set(listed(asked))) < len(listed(asked)):
         raise ValueError(f"directions must be different ones of {', '.join(DIRECTIONS)}, found {asked!r}")
     for one in listed(asked):
@@ -67,13 +69,11 @@ def check_directions(asked: Several[Direction]) -> None:
 def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) -> Passes[Vectors]:
     """The requested directions, in the order of `DIRECTIONS`, from one pass: `mean` is E[h] and `slope` is −A.
 
-    Raises ValueError for a folded model and for soft-capped logits, and for the slope also the errors of
+    Raises the errors of `interp.encoding.regression.raw_head`, and for the slope also those of
     `interp.encoding.regression.fit_arrays`.
     """
     if not asked:
         return {}
-    if why := why_no_directions(model):
-        raise ValueError(why)
     head = raw_head(model)
     inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=head.wide)
     predictions = MeanPredictions(model, [Variant()])
@@ -232,7 +232,7 @@ def _finding(bias: str, found: pd.DataFrame) -> Finding:
     highest = found["control_high"].max()
     low, high = own["delta_kl_low"], own["delta_kl_high"]
     return Finding(
-        question=f"Does {BIAS[bias]} keep predictions near word frequency more than a random direction does?",
+        question=f"Does {NAMED[bias]} keep predictions near word frequency more than a random direction does?",
         verdict=agreed([side(low, high, than=control) for control in found["control_high"]]),
         measure=f"{without(bias, own['scale'])}, {DISTANCE} changes by",
         value=own["delta_kl"],

@@ -9,7 +9,7 @@ from interp.declare import Direction
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
-from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, scale_styles, translucent
+from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, TITLE_NAME, figure, panels, scale_styles, translucent
 from interp.frequency import BiasEffect
 from interp.frequency.directions import nearest, uncorrected
 from interp.models.head import Bias
@@ -52,7 +52,7 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """
     curve = only(effect.curve, "bias", bias)
     curve = curve.set_axis(np.sqrt(curve["unigram_low"] * curve["unigram_high"]))
-    title = f"What {BIAS_NAME[bias]} does to word frequency"
+    title = f"What {TITLE_NAME[bias]} does to word frequency"
     subtitle = "geometric mean ± SD over words of that frequency"
     out = figure(title, "unigram probability u(w)", "mean predicted probability q(w)", subtitle=subtitle)
     scales = curve["scale"].drop_duplicates().sort_values()
@@ -95,7 +95,7 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     bins = only(effect.curve, "bias", bias).drop_duplicates("bin").set_index("bin")[["unigram_low", "unigram_high"]]
     places = pd.Series(np.searchsorted(bins["unigram_low"], u[u > 0] * (1 + 1e-9)) - 1, u.index[u > 0])
     centres = np.sqrt(bins.prod(axis=1)).to_numpy()
-    title = f"How scaling {BIAS_NAME[bias]} changes predictions"
+    title = f"How scaling {TITLE_NAME[bias]} changes predictions"
     y = "times as probable as trained"
     out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
     for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
@@ -167,7 +167,7 @@ def kl_by_scale(effect: BiasEffect) -> Figure:
     """
     known = effect.kl["kl_low"].notna().all()
     subtitle = "corrected for the number of positions, with 95 % intervals" if known else ""
-    title, x = "How far predictions are from word frequency", "scale λ of the bias"
+    title, x = "How far predictions are from word frequency", "scale λ"
     out = figure(title, x, "KL(u‖q), nats", subtitle=subtitle)
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):
@@ -236,7 +236,7 @@ def bands(effect: BiasEffect) -> Figure:
     _check_asked(effect.bands, "bands")
     scale = nearest([*effect.bands["scale"]], 0)
     measures = {"delta_nll": "Δ NLL, nats", "delta_calibration_error": "Δ calibration error"}
-    title, x = "What rare and frequent words lose without the bias", "band of word frequency (1: the most frequent)"
+    title, x = "What rare and frequent words lose", "band of word frequency (1: the most frequent)"
     out = panels(title, x, subtitle=f"λ = {scale:g} against 1")
     for panel, (name, label) in enumerate(measures.items(), 1):
         for bias, part in effect.bands[effect.bands["scale"] == scale].groupby("bias", sort=False):

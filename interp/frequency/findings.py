@@ -7,13 +7,12 @@ import pandas as pd
 from scipy.special import entr
 
 from interp.findings import Finding, Verdict, side
-from interp.words import printed
+from interp.words import BIAS_WORD, printed
 
-__all__ = ["BIAS", "DISTANCE", "findings", "misfit", "without"]
+__all__ = ["DISTANCE", "NAMED", "findings", "misfit", "without"]
 
 DISTANCE = "KL(u‖q) (the divergence of the mean prediction q from word frequency u)"
 """How sentences name KL(u‖q)."""
-BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 _MEANT = {
     "ln": "the bias of the final layer norm",
     "fc": "the bias of the head's dense layer",
@@ -21,9 +20,11 @@ _MEANT = {
     "mean": "the mean input of the unembedding",
     "slope": "the direction along which log-probability grows",
 }
+NAMED = BIAS_WORD | {"mean": _MEANT["mean"]}
+"""How questions name what is scaled."""
 _ADDED = {"ln": "b_LN W_U", "last": "b_last", "mean": "E[h] W_U", "slope": "−A W_U"}
 _RANDOM = dict.fromkeys(("ln", "mean", "slope"), "random directions") | {"last": "random orders of its values"}
-_MOVED = "yes where the interval lies above 0 and what the bias adds to the logits follows log u more closely than any "
+_MOVED = "yes where the interval lies above 0 and what {} adds to the logits follows log u more closely than any "
 _MOVED += "control; partly where only the interval does; no where it lies below 0"
 _FOLLOWS = "yes where the interval lies above 0 and the correlation above that of every control; partly where only the "
 _FOLLOWS += "interval does; no where it lies below 0"
@@ -74,7 +75,7 @@ def without(bias: str, scale: float) -> str:
         >>> without("ln", 0), without("mean", 0.5)
         ('without b_LN (the bias of the final layer norm)', 'with 0.5 times E[h] (the mean input of the unembedding)')
     """
-    return f"{'without' if scale == 0 else f'with {scale:g} times'} {BIAS[bias]} ({_MEANT[bias]})"
+    return f"{'without' if scale == 0 else f'with {scale:g} times'} {BIAS_WORD[bias]} ({_MEANT[bias]})"
 
 
 def _ends(kl: pd.DataFrame) -> list[Any]:
@@ -85,7 +86,7 @@ def _ends(kl: pd.DataFrame) -> list[Any]:
 
 
 def _moved(row: Any, projected: Any) -> Finding:
-    bias = BIAS[row.bias]
+    bias = NAMED[row.bias]
     how = f"without {bias}" if row.scale == 0 else f"with {bias} times {printed(row.scale, '{:g}')}"
     verdict, control, compared_with = side(row.delta_kl_low, row.delta_kl_high), np.nan, ""
     if projected is not None and not np.isnan(projected.control_spearman):
@@ -105,7 +106,7 @@ def _moved(row: Any, projected: Any) -> Finding:
         unit="nats",
         control=control,
         compared_with=compared_with,
-        rule=_MOVED,
+        rule=_MOVED.format(_MEANT[row.bias]),
         form="{:+z.3f}",
         towards=1,
     )
@@ -114,10 +115,10 @@ def _moved(row: Any, projected: Any) -> Finding:
 def _follows(row: Any) -> Finding:
     verdict: Verdict = side(row.spearman_low, row.spearman_high)
     return Finding(
-        question=f"Does what {BIAS[row.bias]} adds to the logits follow word frequency?",
+        question=f"Does what {NAMED[row.bias]} adds to the logits follow word frequency?",
         verdict="partly" if verdict == "yes" and not _above(row) else verdict,
-        measure=f"{BIAS[row.bias]} is {_MEANT[row.bias]}; the Spearman correlation of {_ADDED[row.bias]} with log u, "
-        "the logarithm of word frequency, is",
+        measure=f"{BIAS_WORD[row.bias]} is {_MEANT[row.bias]}; the Spearman correlation of {_ADDED[row.bias]} with log "
+        "u, the logarithm of word frequency, is",
         value=row.spearman,
         low=row.spearman_low,
         high=row.spearman_high,

@@ -99,7 +99,7 @@ def look_further(
         raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove them")
     seed = options.seed or 0
     looking = [outlier_dims(model, prepared)] if options.outliers else []
-    vectors, *looked = yield from side_by_side(head_directions(model, prepared, options.directions), *looking)
+    vectors, *looked = yield from side_by_side(head_directions(model, prepared, options.directions or ()), *looking)
     bands, controls = frequency_bands(u, options.bands or 1), None
     if options.controls:
         b_ln = raw_head(model).b_ln

@@ -14,8 +14,10 @@ __all__ = ["ANALYSIS", "FrequencyOptions"]
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
     biases: Several[Bias] | None = option(None, "Biases to scale. Default: all biases of the model's head.")
     scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply each bias by.")
-    directions: Several[Direction] = option(
-        (), "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A."
+    directions: Several[Direction] | None = option(
+        None,
+        "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A. "
+        "Default: E[h] if the head has no b_LN.",
     )
     controls: int = option(
         0, "Number of random directions of each kind, to compare b_LN and the directions with; at least 39.", least=0
@@ -38,8 +40,9 @@ def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:
 ANALYSIS = Analysis(
     name="frequency",
     title="Word frequency in the prediction head",
-    question="What do the biases of the prediction head do to word frequency?",
-    help="Scales each bias of the prediction head and compares predictions with unigrams.",
+    question="What do the biases of the prediction head, or its mean input, do to word frequency?",
+    help="Scales each bias of the prediction head, or its mean input if it has no b_LN, and compares predictions with "
+    "unigrams.",
     reads="masked text",
     options=FrequencyOptions,
     answer="interp.frequency.tables:bias_effect",

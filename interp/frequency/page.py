@@ -11,7 +11,7 @@ from interp.figures.draw import add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
-from interp.figures.style import BIAS_NAME, GREY, Style, figure, run_styles
+from interp.figures.style import GREY, TITLE_NAME, Style, figure, run_styles
 from interp.frequency import figures as plots
 from interp.frequency.directions import nearest, uncorrected
 from interp.frequency.tables import BiasEffect
@@ -33,8 +33,9 @@ DEFINITIONS = {
     "Busing et al. 1999); of correlations over types, by Fisher’s z.",
     "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with log u, "
     "and the least-squares slope τ.",
-    "E[h], −A": "Directions in the input h of the unembedding that are scaled like a bias: the mean of h, and the "
-    "slope of the log of the mean predicted probability on the output embeddings (Cho et al. 2025).",
+    "E[h], −A": "Directions in the input h of the unembedding that are scaled like a bias: the mean of h, which stands "
+    "in for b_LN in a model without it, and the slope of the log of the mean predicted probability on the output "
+    "embeddings (Cho et al. 2025).",
     "Random directions": "These replace b_LN, E[h] or −A and have its norm, or its effect, which is the SD of what it "
     "adds to the logits over the types that occur. Rank 1 is above all of them; p is how often a random direction "
     "would be as extreme.",
@@ -87,8 +88,11 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
         figures[f"bands_{bias}"] = _bands(having, bias)
     for _, having in shared(effects, lambda one: one.outliers["of"].unique()[:1]):
         figures["outliers"] = _outlier_parts(having)
-    added = numbers.reindex(columns=["kl", "kl_without_ln"]).diff(axis=1)["kl_without_ln"]
-    return Sides(DEFINITIONS, numbers, figures, extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
+    without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
+    removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"
+    added = without.bfill(axis=1)["b_LN"] - numbers.reindex(columns=["kl"])["kl"]
+    what = f"What removing {removed} adds to KL(u‖q)"
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.3f} nats"))
 
 
 def _numbers(effect: BiasEffect) -> dict[Any, Any]:
@@ -118,7 +122,7 @@ def _farthest(table: pd.DataFrame) -> pd.DataFrame:
 
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
     """KL(u‖q) against the scale of a bias."""
-    out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
+    out = figure(f"Distance from word frequency as {TITLE_NAME[bias]} goes", "scale λ", "KL(u‖q), nats")
     kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
     draw_runs(out, {name: values[bias].sort_index() for name, values in kl.items()}, list(effects))
     return out.update_yaxes(rangemode="tozero")
@@ -127,7 +131,7 @@ def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Fig
 def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
     """What removing a bias does to KL(u‖q), next to random directions, with one line for each run."""
     kinds = {"norm": "random, of equal norm", "effect": "random, of equal effect"}
-    title = f"ΔKL(u‖q) without {BIAS_NAME[bias]}, beside random directions"
+    title = f"ΔKL(u‖q) without {TITLE_NAME[bias]}, beside random directions"
     out = figure(title, "ΔKL(u‖q), nats", "", subtitle="at the λ nearest to 0, with 95 % interval")
     for number, (name, look) in enumerate(run_styles(list(effects)).items()):
         drawn = _farthest(only(effects[name].controls, "bias", bias))
@@ -147,7 +151,7 @@ def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figu
 def _bands(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
     """What the tokens of each band of word frequency lose without a bias."""
     title, x = (
-        f"What rare and frequent words lose without {BIAS_NAME[bias]}",
+        f"What rare and frequent words lose without {TITLE_NAME[bias]}",
         "share of the text in more frequent words",
     )
     out = figure(title, x, "Δ NLL, nats", subtitle="by band of word frequency, at the λ nearest to 0")

@@ -5,8 +5,7 @@ Head", Findings of ACL 2023.
 """
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,7 +18,7 @@ from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
-from interp.declare import Direction, listed
+from interp.declare import Direction, Several, listed
 from interp.dense import Dense
 from interp.findings import Finding, over_texts
 from interp.frequency.bands import band_findings
@@ -32,7 +31,7 @@ from interp.frequency.measures import CORRELATIONS, correlations, measures
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
 from interp.models.head import Bias, PredictionHead, prediction_head
-from interp.models.sites import Model, view
+from interp.models.sites import Model
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, asks
@@ -131,13 +130,15 @@ class BiasEffect(Result):
         return {"kl": (self.where, self.kl[_SHOWN])}
 
 
-def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | None:
-    """Why the question cannot be asked of a model with these directions, or None if it can."""
-    if why := view(model).why_no_head:
-        return why
-    if directions:
-        return why_no_directions(model)
-    return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_instead()}"
+def why_impossible(
+    model: Model, biases: Several[Bias] | None = None, directions: Several[Direction] | None = None
+) -> str | None:
+    """Why the question cannot be asked of a model with these biases and directions, or None if it can."""
+    try:
+        _chosen(model, biases, directions)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @asks(FrequencyOptions)
@@ -149,6 +150,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     al. 2023, §4). Everything comes from one forward pass: b_LN and b_last add `(λ − 1) b_LN W_U` and `(λ − 1) b_last`
     to the logits, and only b_FC needs the head to be computed again.
 
+    A model without b_LN (Llama, Qwen, Gemma, …) is asked about E[h], the mean input of the unembedding, in the same
+    way; another pass before the first finds it. See `interp.frequency.directions`.
+
     `text` is anything `interp.corpora.batches` takes, or its batches. If the word frequencies are those of this text
     (the whole text, regardless of `limit`) and it has fewer than ten million tokens, there is a warning, because
     sampling error raises the KL.
@@ -156,7 +160,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     Raises:
         ValueError: the model does not have a bias; scales are repeated or not finite; unigram counts belong to another
             vocabulary; the text has no position to read; there are fewer than 39 controls, or one band; or directions
-            or outlier dimensions are asked for of a folded model, or one that soft-caps its logits.
+            (E[h] too) or outlier dimensions are those of a folded model, or of one that soft-caps its logits.
         RuntimeError: directions, controls or outlier dimensions are asked for while the head has other hooks.
 
     Examples:
@@ -169,7 +173,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     """
     check_asked(options)
     head = prediction_head(model)
-    chosen, scales = _check_biases(head, options), [float(scale) for scale in listed(options.scales)]
+    chosen, directions = _chosen(model, options.biases, options.directions)
+    options = replace(options, directions=directions)
+    scales = [float(scale) for scale in listed(options.scales)]
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()
@@ -208,22 +214,26 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     return BiasEffect(provenance=about, **tables)
 
 
-def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias, ...]:
-    if options.biases is None:
-        if not head.biases and not options.directions:
-            reasons = "; ".join(f"{bias}: {why}" for bias, why in head.why_absent.items())
-            raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {_instead()}")
-        return head.biases
-    biases: tuple[Bias, ...] = tuple(listed(options.biases))
-    if not biases or len(set(biases)) < len(biases):
+def _chosen(
+    model: Model, biases: Several[Bias] | None, directions: Several[Direction] | None
+) -> tuple[tuple[Bias, ...], tuple[Direction, ...]]:
+    """What to scale: by default all biases of the head, and E[h] if b_LN is not one of them."""
+    head = prediction_head(model)
+    scaled: tuple[Bias, ...] = head.biases if biases is None else tuple(listed(biases))
+    if biases is not None and (not scaled or len(set(scaled)) < len(scaled)):
         raise ValueError(f"biases must be one or more different ones of {', '.join(head.biases)}, found {biases!r}")
-    for bias in biases:
+    for bias in scaled:
         head.require(bias)
-    return biases
-
-
-def _instead() -> str:
-    return f"scale its mean input instead ({argument('directions', 'mean')}, which interp report --more does too)"
+    why = why_no_directions(model)
+    if directions is None:
+        directions = () if why or biases is not None or "ln" in scaled else ("mean",)
+    elif directions and why:
+        raise ValueError(why)
+    if not scaled and not directions:
+        reasons = "; ".join(f"{bias}: {reason}" for bias, reason in head.why_absent.items())
+        instead = f"nor can its mean input be scaled: {why}" if why else "leave directions out to scale its mean input"
+        raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {instead}")
+    return scaled, tuple(listed(directions))
 
 
 def word_frequencies(

@@ -18,7 +18,7 @@ from interp.models.hooked import DECODER_NAMES
 from interp.models.rotary import Halves, Pairs
 from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotation, Site, View
 
-__all__ = ["Bridge", "EncoderDecoder"]
+__all__ = ["Bridge", "EncoderDecoder", "why_not_linear"]
 
 _HOOKED = ("gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert")
 """Kinds that also exist as a HookedTransformer or HookedEncoder, whose parameter names are used for them."""
@@ -146,7 +146,7 @@ class Bridge(View):
             gamma=1 + gamma if gamma is not None and self._offset else gamma,
             ln_bias=bias,
             normed_before=not self._normed_after,
-            why_not=tuple(self._why_not(attn.original_component)),
+            why_not=tuple(why_not_linear(self._config, attn.original_component)),
         )
 
     def _norm_before(self, layer: int) -> Any:
@@ -186,22 +186,6 @@ class Bridge(View):
         rotary = getattr(rotary, "original_component", rotary)
         by_type = "layer_type" in signature(rotary.forward).parameters
         return Halves(rotary, apply, self._config.layer_types[layer] if by_type else None)
-
-    def _why_not(self, attn: Any) -> Iterator[str]:
-        config = self._config
-        if any(getattr(attn, name, None) is not None for name in _NORMS_OF_KEYS):
-            yield "queries and keys are normalised, so a score is not linear in the key's residual vector"
-        if getattr(config, "attn_logit_softcapping", None) is not None:
-            yield "scores are soft-capped"
-        if self._kind in ("bloom", "mpt") or getattr(config, "alibi", False):
-            yield "ALiBi adds a bias that belongs to no residual dimension"
-        if getattr(config, "clip_qkv", None) is not None:
-            yield "keys are clamped, so a score is not linear in the key's residual vector"
-        rope = getattr(config, "rope_parameters", None) or {}
-        if getattr(config, "attn_temperature_tuning", False) or "llama_4_scaling_beta" in rope:
-            yield "queries are rescaled by position after their hook point"
-        if getattr(attn, "sinks", None) is not None:
-            yield "the softmax has a sink in addition to the keys"
 
     def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
         return self.model.blocks[layer].attn.W_O.detach()
@@ -345,6 +329,27 @@ class EncoderDecoder(Bridge):
 
     def config(self) -> dict[str, Any]:
         return {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
+
+
+def why_not_linear(config: Any, attn: Any) -> Iterator[str]:
+    """Why the scores of an attention module of transformers are not sums over residual dimensions of the key.
+
+    Args:
+        config: that of the language model.
+    """
+    if any(getattr(attn, name, None) is not None for name in _NORMS_OF_KEYS):
+        yield "queries and keys are normalised, so a score is not linear in the key's residual vector"
+    if getattr(config, "attn_logit_softcapping", None) is not None:
+        yield "scores are soft-capped"
+    if config.model_type in ("bloom", "mpt") or getattr(config, "alibi", False):
+        yield "ALiBi adds a bias that belongs to no residual dimension"
+    if getattr(config, "clip_qkv", None) is not None:
+        yield "keys are clamped, so a score is not linear in the key's residual vector"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if getattr(config, "attn_temperature_tuning", False) or "llama_4_scaling_beta" in rope:
+        yield "queries are rescaled by position after their hook point"
+    if getattr(attn, "sinks", None) is not None:
+        yield "the softmax has a sink in addition to the keys"
 
 
 def _tensor(module: Any, name: str) -> Tensor | None:

@@ -72,6 +72,8 @@ class _Hooked(View):
         return self.model.blocks[layer].mlp.W_out.detach()
 
     def live_attention(self, layer: int) -> Attention:
+        if not self.encoder and self.model.cfg.attention_dir != "causal":
+            raise ValueError("a HookedTransformer with bidirectional attention does not mask its padding")
         attn, norm = self.model.blocks[layer].attn, self._norm_before(layer)
         grouped = hasattr(attn, "_W_K") and not self.model.cfg.ungroup_grouped_query_attention
         gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
@@ -96,8 +98,6 @@ class _Hooked(View):
     def _why_not(self) -> Iterator[str]:
         cfg = self.model.cfg
         yield from (why for name, why in _OPTIONS.items() if getattr(cfg, name, None))
-        if not self.encoder and cfg.attention_dir != "causal":
-            yield "a HookedTransformer with bidirectional attention does not mask its padding"
         if cfg.attn_scores_soft_cap > 0:
             yield "scores are soft-capped"
         if cfg.original_architecture in _NORMALISED_QK:

@@ -23,7 +23,8 @@ from interp.models.views import Attention, View
 _SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 _SUMMED_AT_ONCE = 32  # positions
 
-__all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
+__all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "input_name", "qk_circuit", "refuse_folded", "span"]
+__all__ += ["why_no_scores"]
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,7 @@ class QKCircuit:
 
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
-        norm = self._attention
-        if not norm.normed_before:
-            return activation
-        x = activation if norm.gamma is None else activation * norm.gamma.to(activation.device)
-        return (x if norm.ln_bias is None else x + norm.ln_bias.to(activation.device)).to(norm.W_K.dtype)
+        return self._attention.input_of(activation)
 
     def key_of(self, dim: int, length: int) -> Float[Tensor, "key head d_head"]:
         """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key at n."""
@@ -200,19 +197,34 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     if attention.why_not:
         why = "; ".join(attention.why_not)
         raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
-    _refuse_folded(seen)
+    refuse_folded(seen)
     verify_scores(model)
     return QKCircuit(
         layer=layer,
         span=Span(attention.causal, attention.window),
-        input_name=hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer),
+        input_name=input_name(model, layer),
         query_name=query_name,
         device=model.W_U.device,
         _attention=attention,
     )
 
 
-def _refuse_folded(seen: View) -> None:
+def why_no_scores(model: Model) -> str | None:
+    """Why attention scores of a model cannot be decomposed by residual dimension, or None if they can."""
+    try:
+        for layer in range(model.cfg.n_layers):
+            qk_circuit(model, layer)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def input_name(model: Model, layer: int) -> str:
+    """The hook point of the activation from which `Attention.input_of` computes the input of a block's attention."""
+    return hook_name(model, "attn_input" if view(model).attention(layer).normed_before else "resid_pre", layer)
+
+
+def refuse_folded(seen: View) -> None:
     """Raise ValueError for a model whose norms are folded into its weights."""
     if seen.encoder:
         return

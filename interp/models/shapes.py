@@ -11,6 +11,7 @@ import torch
 
 from interp.checks import refuse, whole_number
 from interp.declare import Backend, Bias
+from interp.models.bridge import why_not_linear
 from interp.models.footprint import TOKENS_PER_ROW, Widths
 from interp.models.hooked import NoHead
 from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, headless, model_class, on_hub, read_config
@@ -35,7 +36,8 @@ class Shape(Widths):
     count. `parameters` counts all numbers of the checkpoint once, and `stored` is the type of most of them. `tied` says
     whether output and input embeddings are the same. `context` is the longest row, or None without a limit. `biases`
     are those of the prediction head, and `why_no_head` says why there is none. `hooked` says whether TransformerLens
-    has its own implementation, and `eager_bridge` whether a bridge runs transformers' eager attention.
+    has its own implementation, `eager_bridge` whether a bridge runs transformers' eager attention, and `linear_scores`
+    whether attention scores are sums over residual dimensions.
     """
 
     encoder: bool
@@ -49,6 +51,7 @@ class Shape(Widths):
     why_no_head: str | None
     hooked: bool
     eager_bridge: bool
+    linear_scores: bool
 
     @property
     def forward(self) -> float:
@@ -144,6 +147,7 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
         why_no_head=NoHead.why if headless(config) else None,
         hooked=config.model_type in HOOKED,
         eager_bridge=config.model_type in _EAGER or bool(getattr(config, "attn_logit_softcapping", None)),
+        linear_scores=sketch.linear_scores,
     )
 
 
@@ -158,12 +162,13 @@ def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
 class _Sketch:
     """Sizes read off a model of at most four blocks per stack that takes no memory: the number of weights of a block
     that a token passes through (for an encoder-decoder, of one block of each stack), of all blocks (the fourth stands
-    for the rest, as the first ones may differ), and of the head."""
+    for the rest, as the first ones may differ), and of the head; and whether scores are sums over dimensions."""
 
     active: int
     parameters: int
     gated: bool
     biases: tuple[Bias, ...]
+    linear_scores: bool
 
     @classmethod
     def of(cls, config: Any, n_layers: int) -> "_Sketch":
@@ -192,6 +197,7 @@ class _Sketch:
             parameters=parameters,
             gated=any(part in name for name in last for part in _GATES),
             biases=tuple(_biases(config, sizes)),
+            linear_scores=not any([*why_not_linear(config, one)] for one in model.modules()),
         )
 
 

@@ -122,6 +122,13 @@ class Attention(_Tensors):
     why_not: tuple[str, ...] = ()
     """Why scores are not sums over residual dimensions."""
 
+    def input_of(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
+        if not self.normed_before:
+            return activation
+        x = activation if self.gamma is None else activation * self.gamma.to(activation.device)
+        return (x if self.ln_bias is None else x + self.ln_bias.to(activation.device)).to(self.W_K.dtype)
+
     def to(self, device: torch.device) -> "Attention":
         names = ("W_Q", "W_K", "b_K", "gamma", "ln_bias")
         return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})

@@ -18,7 +18,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import (
     Any,
@@ -34,7 +34,8 @@ from typing import (
 )
 
 from interp import memory
-from interp.checks import collecting
+from interp.analyses import load, names
+from interp.checks import collecting, warn
 from interp.corpora import Batches
 from interp.declare import Options
 from interp.models.identity import reading_once
@@ -130,7 +131,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
             bound = signature.bind(*given, **named)
             bound.apply_defaults()
             analysis = answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
-            return _with_caveats(bound.args[0], analysis)
+            return _with_caveats(bound.args[0], bound.kwargs, analysis)
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
         passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
@@ -139,9 +140,9 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     return decorate
 
 
-def _with_caveats(model: Model, analysis: Passes[_R]) -> Passes[_R]:
+def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]) -> Passes[_R]:
     """The analysis, whose result also records the warnings that were given while it was made, such as that of a text
-    which is much more likely after the BOS that is left out."""
+    which is much more likely after the BOS that is left out, and what was left out because of the model."""
     caveats: list[str] = []
     while True:
         try:
@@ -150,9 +151,15 @@ def _with_caveats(model: Model, analysis: Passes[_R]) -> Passes[_R]:
                 for reading in wanted:
                     compare_bos(model, reading.batches)
         except StopIteration as end:
-            if caveats and hasattr(end.value, "provenance"):
-                end.value.provenance["caveats"] = caveats
-            return cast("_R", end.value)
+            result: Any = end.value
+            if caveats and hasattr(result, "provenance"):
+                result.provenance["caveats"] = caveats
+            name = getattr(result, "analysis", None)
+            if name in names() and (left_out := load(name).left_out(model, options)):
+                result.provenance["left_out"] = left_out
+                for what, why in left_out.items():
+                    warn(f"no {what.partition(': ')[2]}: {why}")
+            return cast("_R", result)
         yield wanted
 
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
 from interp.attention import sums
-from interp.attention.ablation import KeyAblation
+from interp.attention.ablation import KeyAblation, StreamAblation
 from interp.attention.claims import largest_effects
 from interp.attention.scores import ScoreContributions
 from interp.run.observers import observe
@@ -64,6 +64,7 @@ def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
     long = [text for text in texts[:21] for _ in range(2)]
     assert len(long) > 40, "groups of several texts"
     assert_observer_merges(lambda model: KeyAblation(model, classes, {1: {3: 0.5}}), model, long, rtol=1e-12)
+    assert_observer_merges(lambda model: StreamAblation(model, classes, {1: {3: 0.5, 4: 0.0}}), model, long, rtol=1e-12)
     how = {"weights": "attention" if kind == "bert" else "mean"}
     assert_observer_merges(lambda model: ScoreContributions(model, classes, **how), model, long, rtol=1e-12)
 

@@ -11,6 +11,7 @@ from toys import every_table
 
 import interp
 from interp import corpora
+from interp.analyses import left_out
 from interp.cli import main
 from interp.frequency import tables
 from interp.frequency.page import section
@@ -72,11 +73,12 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
 
 
 def test_questions_that_cannot_be_asked_are_named_and_left_out(load_toy, texts, table):
-    with pytest.warns(UserWarning, match="no frequency: this model's prediction head has no bias"):
+    with pytest.warns(UserWarning, match="no generation: it has no b_LN to scale: its final norm is an RMSNorm"):
         found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
-    assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
-    why = found[0].provenance["left_out"]
-    assert why["frequency"].startswith("this model's prediction head has no bias")
+    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
+    assert found[0].kl["bias"].unique().tolist() == ["mean"]
+    why = left_out(load_toy("llama"))
+    assert list(why) == ["generation"]
     assert all(result.provenance["left_out"] == why for result in found)
 
 

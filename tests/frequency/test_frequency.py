@@ -136,8 +136,8 @@ def test_llama_has_no_such_bias(shared):
     model = interp.load(shared / "models/llama-stories260k")
     with pytest.raises(ValueError, match="no layer-norm bias b_LN .*RMSNorm"):
         bias_effect(model, ["Once upon a time"], biases=["ln"])
-    with pytest.raises(ValueError, match="no bias to scale"):
-        bias_effect(model, ["Once upon a time"])
+    with pytest.raises(ValueError, match="no bias to scale .* leave directions out"):
+        bias_effect(model, ["Once upon a time"], directions=[])
 
 
 @pytest.mark.parametrize("width", [0.5, 30.0, 80.0])

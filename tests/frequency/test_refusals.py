@@ -75,8 +75,8 @@ CASES: dict[str, Case] = {
     ),
     "no bias and no direction": (
         BAD,
-        "scale its mean input instead (directions='mean'",
-        lambda w: frequency.bias_effect(w.model("llama"), w.texts, **quiet),
+        "leave directions out to scale its mean input",
+        lambda w: frequency.bias_effect(w.model("llama"), w.texts, directions=[], **quiet),
     ),
     "a text shorter than one row": (
         BAD,

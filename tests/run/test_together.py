@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from toys import toy
 
 from interp import corpora, encoding
-from interp.attention.ablation import KeyAblation
+from interp.attention.ablation import KeyAblation, StreamAblation
 from interp.attention.massive import MassiveActivations
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
@@ -64,6 +64,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
     "Sinks": lambda model: Sinks(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
+    "StreamAblation": lambda model: StreamAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0, 7: 0.1}}),
     "SteeredMeans": lambda model: SteeredMeans(
         model, [(9, 0.5, [0.0]), (10, 0.0, [0.7])], np.linspace(-1, 1, 16)[None]
     ),

@@ -32,7 +32,9 @@ def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[F
     sink = _sink(tables["sinks"], tables["sink_summary"], epsilon)
     found = [sink]
     if sink.verdict == "yes":
-        found += [_direction(tables["sink_summary"]), _values(tables["sink_summary"])]
+        summary = tables["sink_summary"]
+        found += [_direction(summary)] if "direction_ratio" in set(summary["measure"]) else []
+        found.append(_values(summary))
         if not tables["sink_dims"].empty:
             found.append(_outliers(tables["sink_dims"]))
     found.append(_writer(tables["writers"], tables["massive"]))

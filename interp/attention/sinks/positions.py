@@ -30,7 +30,7 @@ from interp.declare import Several
 from interp.dense import Dense
 from interp.intervals import from_sums
 from interp.models.edits import jointly
-from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span
+from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span, why_no_scores
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.groups import MOST
 
@@ -78,15 +78,16 @@ class Sinks(KeyObserver):
     `interp.attention.massive`: 0, 1, 2, 3, 4 to 15, 16 to 63, and so on.
 
     After `observe` there are `table`, `by_layer`, `summary`, and `first_class`, the most frequent class of the first
-    position.
+    position. If scores are more than products of a query and a key that interp can read (`why_no_scores`), what is
+    made of scores is NaN.
 
     Args:
         classes: the classes of tokens, from which `first_class` comes.
         layers: TransformerLens' block numbers. Default: all.
         epsilon: the attention above which a position is a sink.
 
-    Raises ValueError if scores are not sums over residual dimensions, for a layer that does not exist, and for an ε
-    that lies outside 0 … 1 or would need rows longer than the model's context.
+    Raises ValueError for a layer that does not exist, and for an ε that lies outside 0 … 1 or would need rows longer
+    than the model's context.
 
     Examples:
         >>> from interp.corpora import batches, token_classes
@@ -108,6 +109,7 @@ class Sinks(KeyObserver):
         if self.fewest > n_ctx:
             raise ValueError(f"{self._too_short} longer than the model's context of {n_ctx}; choose a larger epsilon")
         self.starts, heads = position_bins(n_ctx), model.cfg.n_heads
+        self.reads_scores = why_no_scores(model) is None
         self.add_state("first", (len(classes.names),))
         for layer in chosen:
             self.add_state(f"{layer}.counts", (MOST, 3, len(self.starts)), "groups")
@@ -137,12 +139,14 @@ class Sinks(KeyObserver):
         return recipe
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        circuit = qk_circuit(self.model, layer)
-        counted = _Counted.of(circuit.span, keys.real, self.starts, self.fewest)
+        counted = _Counted.of(span(self.model, layer), keys.real, self.starts, self.fewest)
         self.add_rows(f"{layer}.counts", counted.counts(), keys.batch)
-        names = circuit.query_name, hook_name(self.model, "k", layer)
-        scores = jointly(names, partial(self._read_scores, circuit, keys, counted))
-        return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys, counted), "v") + scores
+        recipe = attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys, counted), "v")
+        if self.reads_scores:
+            circuit = qk_circuit(self.model, layer)
+            names = circuit.query_name, hook_name(self.model, "k", layer)
+            recipe += jointly(names, partial(self._read_scores, circuit, keys, counted))
+        return recipe
 
     def _read(self, layer: int, keys: KeyClassBatch, counted: "_Counted", received: Tensor, v: Tensor) -> None:
         attention = received / counted.viewers[:, None].clamp(min=1)
@@ -214,7 +218,8 @@ class Sinks(KeyObserver):
         rate, low, high = sums.interval(_rate)
         rows: list[Any] = [("rate", rate, low.clip(0), high.clip(max=1), sinks.size)]
         for measure, of in (("direction_ratio", _direction_ratio), ("value_ratio", _value_ratio)):
-            rows.append((measure, *sums.interval(partial(of, sinks=sinks)), int(sinks.sum())))
+            if self.reads_scores or of is _value_ratio:
+                rows.append((measure, *sums.interval(partial(of, sinks=sinks)), int(sinks.sum())))
         return pd.DataFrame(rows, columns=SINK_SUMMARY).astype(dict.fromkeys(SINK_SUMMARY[1:4], "float64"))
 
     @property
@@ -226,6 +231,8 @@ class Sinks(KeyObserver):
     def _sums(self) -> "_Sums":
         names = ("counts", "keys", "pairs")
         groups = tuple(self.of_layers(name).movedim(1, 0).cpu().numpy() for name in names)
+        if not self.reads_scores:
+            groups[2].fill(np.nan)
         if not groups[0][:, :, 0, 0].any():
             raise ValueError(f"{self._too_short} and there was none; give longer texts, or choose a larger epsilon")
         sizes = groups[0][:, :, 0].sum((1, 2))

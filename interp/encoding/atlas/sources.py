@@ -18,14 +18,13 @@ from torch import Tensor
 
 from interp.attention.profile import DimensionProfile, find_outliers
 from interp.attention.sinks.positions import Sinks, fewest_queries
-from interp.attention.tables import why_impossible
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.encoding.regression import Fit, frequency_directions, raw_head, regressions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.divergences import Distribution
 from interp.intervals import jackknife, summed_others
-from interp.models.qk import qk_circuit
+from interp.models.qk import qk_circuit, why_no_scores
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, hook_name, is_encoder
 from interp.run.groups import MOST
@@ -174,7 +173,7 @@ def _why_absent(model: Model) -> dict[str, str]:
     if is_encoder(model):
         why = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
         return {"outlier dimensions": why, "sink keys": why}
-    refused = why_impossible(model)
+    refused = why_no_scores(model)
     if refused is not None:
         return {"sink keys": refused}
     if model.cfg.n_ctx < fewest_queries(_EPSILON):
