@@ -127,10 +127,12 @@ class Result:
         without its full stop. What the result lacks because of the model is one of these."""
         types = self.provenance.get("quantised_from")
         quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
-        own = f"{self.analysis}: "
-        lacking = {what.removeprefix(own): why for what, why in self.left_out.items() if what.startswith(own)}
-        left_out = [f"{what} are left out: {why}" for what, why in lacking.items()]
-        return *self.provenance.get("caveats", ()), *quantised, *left_out
+        lacking = [
+            f"{what.removeprefix(f'{self.analysis}: ')} are left out: {why}"
+            for what, why in self.left_out.items()
+            if what.startswith(f"{self.analysis}: ")
+        ]
+        return *self.provenance.get("caveats", ()), *quantised, *lacking
 
     @property
     def left_out(self) -> dict[str, str]:

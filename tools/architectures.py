@@ -126,8 +126,7 @@ def word_frequency(model: Any, plain: Plain) -> None:
     found = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
     for bias, kl, perplexity in found.loc[found["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]].to_numpy():
         if bias == "mean":
-            half = 0.5 * plain.mean_input(read)
-            with plain.edited(plain.head, partial(torch.sub, other=half)):
+            with plain.edited(plain.head, partial(torch.add, -0.5 * plain.mean_input(read))):
                 q, nll = _predictions(plain.model, read)
         else:
             whole = copy.deepcopy(plain.model)

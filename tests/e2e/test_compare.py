@@ -185,6 +185,8 @@ def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys
     said = [str(one) for name in MODELS for result in reported[name].values() for one in result.findings]
     for name in MODELS:
         said += {f"Note: {caveat}." for result in reported[name].values() for caveat in result.caveats}
+        absent = reported[name]["frequency"].left_out  # of tiny-bert, which continues no text
+        said += [f"left out: {what} of {name}: {why}" for what, why in absent.items()]
     assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted(said)
 
 

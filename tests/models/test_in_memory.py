@@ -11,7 +11,7 @@ import torch
 import transformers
 from accelerate import cpu_offload
 from bridge.test_seq2seq import KINDS as ENCODER_DECODERS
-from test_matrix import ANALYSES, NO_BIAS, NO_LN, Subject, tables_of
+from test_matrix import ANALYSES, NO_LN, Subject, tables_of
 from toys import D_VOCAB, HF_MODELS
 
 import interp
@@ -20,7 +20,7 @@ from interp.models.identity import origin, weight_hash
 from interp.models.sites import view
 from interp.testing import randomise, toy_tokenizer
 
-RMS = {"frequency.bias_effect": NO_BIAS, "generation.study": NO_LN, "hooks.scale_bias": NO_LN}
+RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 IDS = torch.arange(7, 19)[None]
 SLOW = ("study", "frequency_neurons", "map_units")
 """Endings of functions that take seconds: for one kind only, because they ask what the others ask."""
