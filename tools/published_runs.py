@@ -30,8 +30,9 @@ SETTINGS = shlex.quote(json.dumps({"encoding": FEW, "probing": PROBES}))
 RUNS = f"""
 models
 corpora
+check MODEL
 unigrams --model MODEL --corpus bundled --limit 100 --out OUT/counts.safetensors
-frequency --model MODEL {TEXT} --directions mean --out OUT/frequency
+frequency --model MODEL {TEXT} --out OUT/frequency
 generation --model MODEL --corpus bundled --limit 12 --n 4 --new-tokens 12 --decoders greedy --out OUT/generation
 attention --model MODEL {TEXT} --layout texts --out OUT/attention
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding

@@ -18,6 +18,7 @@ import typer
 
 from interp.analyses import load, names, others
 from interp.cli.analysis import command_of, report
+from interp.cli.checking import check
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
 from interp.cli.errors import STOPPED, outcome
@@ -61,7 +62,7 @@ def _not_imported() -> None:
 
 
 _ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
-_ALONE |= {"models": models, "corpora": corpora, "merge": _merge}
+_ALONE |= {"check": check, "models": models, "corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
     if name in others():
         app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_not_imported)

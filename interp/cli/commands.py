@@ -174,7 +174,8 @@ def compare(
 def models(as_json: flags.JsonFlag = False) -> None:
     """List the models that are available locally.
 
-    These are the bundled ones and those in the hub's cache. Any other hub name is downloaded on first use.
+    These are the bundled ones and those in the hub's cache. Any other hub name is downloaded on first use. `interp
+    check` says what can be asked of one.
     """
     import pandas as pd
 

@@ -57,8 +57,11 @@ class WronglyConverted(ValueError):
 
 
 @torch.no_grad()
-def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device | DeviceMap) -> Model:
-    """A model in the requested type and on the requested devices, checked block by block and then end to end.
+def assembled(
+    name: str, stored: Stored, dtype: torch.dtype, where: torch.device | DeviceMap
+) -> tuple[Model, dict[str, float]]:
+    """A model in the requested type and on the requested devices, checked block by block and then end to end; and the
+    largest difference from transformers, by what differs.
 
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
@@ -91,18 +94,18 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         raise WronglyConverted(f"{name} cannot run in TransformerLens: {error}") from error
     found = found.log_softmax(-1) if has_head else found
     what = "log-probabilities" if has_head else "the last hidden states"
-    _check_parity(name, what, found[real], expected[real], None if rounded is None else rounded[real], dtype)
+    apart = _check_parity(name, what, found[real], expected[real], None if rounded is None else rounded[real], dtype)
     for verify in (verify_head, verify_scores, verify_neurons, verify_values):
         with suppress(ValueError):  # refused when it is used
             verify(model)
-    return model
+    return model, {what: apart}
 
 
 def _check_parity(
     name: str, what: str, found: Tensor, exact: Tensor, rounded: Tensor | None, dtype: torch.dtype
-) -> None:
-    """Refuse outputs (`what`) that are too far from those of transformers in float32, or in a less precise type from
-    those of transformers in that type (`rounded`)."""
+) -> float:
+    """The largest difference of outputs (`what`) from those of transformers in float32, or in a less precise type from
+    those of transformers in that type (`rounded`). Raises WronglyConverted if it is too large."""
     own = exact if rounded is None else rounded
     for number, (how, size) in enumerate(_SIZES.items()):
         apart, allowed = size(found - own), PARITY_TOLERANCE
@@ -111,6 +114,7 @@ def _check_parity(
         if not apart < allowed:
             what = f"{what} differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
             raise WronglyConverted(f"{name} was converted wrongly: {what}; {_UNSUPPORTED}")
+    return float((found - own).abs().max())
 
 
 def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:

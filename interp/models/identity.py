@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,13 +23,15 @@ __all__ += ["set_origin", "weight_hash"]
 @dataclass(frozen=True)
 class Origin:
     """Where a loaded model came from: the given name, the hub revision, and the directory if its weights are there as
-    they are; the types of quantised weights of a GGUF file; the path and the hash of an adapter merged into them."""
+    they are; the types of quantised weights of a GGUF file; the path and the hash of an adapter merged into them; and
+    the largest difference from transformers when it was loaded, by what was compared."""
 
     name: str
     revision: str | None
     directory: Path | None
     quantised_from: str | None = None
     adapter: Mapping[str, str] | None = None
+    parity: Mapping[str, float] = field(default_factory=dict)
 
 
 def origin(model: Model) -> Origin:

@@ -63,10 +63,10 @@ def as_model(
             raise ValueError(f"this {type(model).__name__} {why}")
         _check_tokenizer(model, tokenizer)
         stored = _InMemory(source, None, copy.deepcopy(model.config), "bridge", directory, model, tokenizer)
-        bridge: Any = assembled(f"this {type(model).__name__}", stored, model.dtype, model.device)
+        bridge, parity = assembled(f"this {type(model).__name__}", stored, model.dtype, model.device)
     bridge.eval()
     _copy_if_divided(bridge, model)
-    set_origin(bridge, Origin(f"{printable(source)} in memory", None, None))
+    set_origin(bridge, Origin(f"{printable(source)} in memory", None, None, parity=parity))
     return bridge
 
 

@@ -124,7 +124,7 @@ def load(
         with quiet():
             stored = Stored(source, revision, read_config(source, revision), "bridge")
             stored = temporary.enter_context(converted(name, stored, folder))
-        model = _loaded(name, stored, backend, dtype or torch.float32, where)
+        model, parity = _loaded(name, stored, backend, dtype or torch.float32, where)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
     memory.give_back()
@@ -134,12 +134,14 @@ def load(
     if types is not None:
         warn(quantised_words(printable(name), types))
     unchanged = merged is None and not is_gguf(source)
-    set_origin(model, Origin(printable(name), revision, directory if unchanged else None, types, merged))
+    set_origin(model, Origin(printable(name), revision, directory if unchanged else None, types, merged, parity))
     return model
 
 
-def _loaded(name: str, stored: Stored, backend: Backend | None, dtype: Any, where: torch.device | DeviceMap) -> Model:
-    """A checked model, from the first backend that can load it."""
+def _loaded(
+    name: str, stored: Stored, backend: Backend | None, dtype: Any, where: torch.device | DeviceMap
+) -> tuple[Model, dict[str, float]]:
+    """A checked model, from the first backend that can load it, and its differences from transformers."""
     if not isinstance(where, torch.device):
         backend = "bridge"
     source, config = stored.source, stored.config
@@ -152,7 +154,7 @@ def _loaded(name: str, stored: Stored, backend: Backend | None, dtype: Any, wher
         why = (why_not_hooked or "TransformerLens has no bridge for it, so leave backend out").partition(";")[0]
         raise ValueError(f"{source} is a BERT without a prediction head, which needs a HookedEncoder: {why}")
 
-    def of(backend: Backend) -> Model:
+    def of(backend: Backend) -> tuple[Model, dict[str, float]]:
         chosen = replace(stored, config=copy.deepcopy(config), backend=backend)
         if not chosen.n_numbers:
             chosen.checked()  # downloads the weights

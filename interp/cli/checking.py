@@ -1,0 +1,101 @@
+"""`interp check`: loads a model, compares it with transformers, and says what can be asked of it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli import flags
+from interp.cli.dryrun import budget_of_all
+from interp.cli.screen import echo
+from interp.options import ModelOptions
+
+__all__ = ["check"]
+
+
+@flags.with_flags(*flags.parameters(ModelOptions))
+def check(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Hub name, local directory, GGUF file or bundled model.", autocompletion=flags.complete_model
+        ),
+    ],
+    *,
+    as_json: flags.JsonFlag = False,
+    **given: Any,
+) -> None:
+    """Load a model and say what can be asked of it.
+
+    Compares its predictions with those of transformers. Then lists the questions it can answer, what is left out and
+    why, how it reads sentences, and the memory and disk that a report takes. The exit code is 0 if it loads and its
+    predictions agree.
+    """
+    options = flags.read(ModelOptions, given)
+
+    from interp import memory, models
+    from interp.analyses import analyses, left_out
+    from interp.models.identity import origin
+    from interp.models.shapes import shape_with
+
+    shape = shape_with(model, options)
+    loaded = models.load(model, **options)
+    absent = left_out(loaded)
+    asked = [name for name in analyses() if name not in absent]
+    budget = budget_of_all(model, "bundled", options, absent)
+    verdict, fits = budget.verdict(budget.run.available)
+    disk = sum(budget.numbers.get(name, 0) for name in ("states_bytes", "atlas_disk_bytes"))
+    free = shutil.disk_usage(Path.cwd()).free
+    found = {
+        "class": type(loaded).__name__,
+        "n_layers": shape.n_layers, "d_model": shape.d_model, "d_vocab": shape.d_vocab,
+        "parameters": shape.parameters, "context": loaded.cfg.n_ctx, "parity": dict(origin(loaded).parity),
+        "questions": asked, "left_out": absent, "sentences": _sentences(loaded), "special_tokens": _special(loaded),
+        "peak_bytes": budget.peak, **fits, "disk_bytes": disk, "free_disk_bytes": free,
+    }  # fmt: skip
+    if as_json:
+        echo(json.dumps(found))
+        return
+    sizes = f"{shape.n_layers} blocks of {shape.d_model:,}, {shape.d_vocab:,} types, rows of up to {loaded.cfg.n_ctx:,}"
+    parity = "; ".join(f"{what} differ by at most {apart:.1e}" for what, apart in origin(loaded).parity.items())
+    lines = [
+        ("model", f"{type(loaded).__name__}, {shape.parameters:,} parameters, {sizes}"),
+        ("transformers", parity),
+        ("questions", ", ".join(asked) or "none"),
+        *(("left out", f"{what}: {why}") for what, why in absent.items()),
+        *found["sentences"].items(),
+        ("special", ", ".join(f"{token} {number}" for token, number in found["special_tokens"].items()) or "none"),
+        ("memory", f"interp report {verdict}"),
+        ("disk", f"interp report writes {memory.shown(disk)} of hidden states; {memory.shown(free)} is free here"),
+    ]
+    echo("\n".join([model, *(f"{name:14}{value}" for name, value in lines)]))
+
+
+def _sentences(model: Any) -> dict[str, str]:
+    """How a model reads a sentence, and at which token probes read it."""
+    from interp.corpora.frames import frame
+    from interp.models.sites import is_encoder
+    from interp.probing.states import state_rows
+
+    if model.tokenizer is None:
+        return {"sentences": "this model has no tokenizer"}
+    encoder = is_encoder(model)
+    text = "The cat sat."
+    try:
+        row = state_rows(model, [text], "cls" if encoder else "eos")[0]
+    except ValueError as error:
+        return {"sentences": str(error)}
+    tokens = model.tokenizer.convert_ids_to_tokens(row)
+    begins = len(frame(model).alone[0])
+    first = " ".join(tokens[:begins]) or "nothing"
+    return {"sentences": f"{first} before a sentence; probes read it at {tokens[0 if encoder else -1]}"}
+
+
+def _special(model: Any) -> dict[str, int]:
+    """The special tokens of a model's tokenizer, with their ids."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return {}
+    return {token: tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens}
