@@ -37,7 +37,7 @@ from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["Sentences", "TokenScores", "scored", "sentence_scores", "word_surprisal"]
 
-_TOKENS_AT_ONCE = 8_192
+_TOKENS_AT_ONCE = 4_096
 
 
 class Sentences:

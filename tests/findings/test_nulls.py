@@ -64,7 +64,7 @@ def test_outlier_dimensions_like_any_other():
         ]
         table = pd.concat(layers, ignore_index=True)
         change = table["attention_after"] - table["attention_before"]
-        return steered(largest_effects(table.assign(change_low=change - 1e-6, change_high=change + 1e-6)), {})
+        return steered(largest_effects(table.assign(change_low=change - 1e-6, change_high=change + 1e-6)), {}, "keys")
 
     assert yes_in_100(found)["Does outlier dimension 0 steer attention?"] <= 5
 

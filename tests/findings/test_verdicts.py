@@ -137,7 +137,7 @@ def test_other_scales_and_biases_are_named():
 def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
     row |= {"p_value": p, "control_change": 0.01, "control_dim": 32, "control_layer": 5, "control_key_class": "odd"}
-    (found,) = steered(pd.DataFrame([row]), {"cls": "[CLS]"})
+    (found,) = steered(pd.DataFrame([row]), {"cls": "[CLS]"}, "keys")
     assert found.verdict == verdict
     assert "in block 3 for [CLS], is +0.0200" in str(found)
     against = "no control: fewer than 39 dimensions are within a factor of 1.5 of its size"
