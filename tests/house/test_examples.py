@@ -17,6 +17,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(interp.__path__
 OFFERING = ("hooks", "testing", "paths", "results", "survey", "declare", "plots")
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 WITHOUT = {
+    "interp.paths.adapter_directory": "what it does depends on what is installed",
     "interp.paths.check_matplotlib": "what it does depends on what is installed",
     "interp.paths.check_mauve": "what it does depends on what is installed",
     "interp.paths.hub_answers": "it asks the network",
