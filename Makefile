@@ -69,7 +69,7 @@ notebooks: $(STAMP)
 	$(PYTEST) --nbmake notebooks
 
 demo: $(STAMP)
-	$(BIN)/interp report --out runs/demo --overwrite
+	$(BIN)/interp report --out runs/demo --overwrite --pair-limit 60
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -47,7 +47,7 @@ def rows(quick: bool) -> Iterator[Row]:
         sdpa.save_pretrained(directory)
         bridge = interp.load(directory, device="cpu", backend="bridge")
         eager = type(sdpa).from_pretrained(directory, attn_implementation="eager").eval()
-        for length in LENGTHS:
+        for length in LENGTHS[:1] if quick else LENGTHS:
             ids = tokens(TOKENS // length, length, config.vocab_size)
             found, expected = forward(bridge, ids), forward(hooked, ids)
             difference = agrees("largest difference", float((found - expected).abs().max()), 1e-3)

@@ -118,7 +118,7 @@ def test_an_unknown_dtype_is_refused(half):
 def test_peak_memory(stored, dtype, backend, tmp_path):
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=16_000, hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=8
+        vocab_size=16_000, hidden_size=1024, intermediate_size=4096, num_hidden_layers=16, num_attention_heads=8
     )
     hf = transformers.LlamaForCausalLM(config).to(stored)
     hf.save_pretrained(tmp_path)
