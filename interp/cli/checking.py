@@ -43,30 +43,30 @@ def check(
     shape = shape_with(model, options)
     loaded = models.load(model, **options)
     absent = left_out(loaded)
-    asked = [name for name in analyses() if name not in absent]
+    questions = [name for name in analyses() if name not in absent]
     budget = budget_of_all(model, "bundled", options, absent)
     verdict, fits = budget.verdict(budget.run.available)
     disk = sum(budget.numbers.get(name, 0) for name in ("states_bytes", "atlas_disk_bytes"))
     free = shutil.disk_usage(Path.cwd()).free
-    found = {
+    about = {
         "class": type(loaded).__name__,
         "n_layers": shape.n_layers, "d_model": shape.d_model, "d_vocab": shape.d_vocab,
         "parameters": shape.parameters, "context": loaded.cfg.n_ctx, "parity": dict(origin(loaded).parity),
-        "questions": asked, "left_out": absent, "sentences": _sentences(loaded), "special_tokens": _special(loaded),
+        "questions": questions, "left_out": absent, "sentences": _sentences(loaded), "special_tokens": _special(loaded),
         "peak_bytes": budget.peak, **fits, "disk_bytes": disk, "free_disk_bytes": free,
     }  # fmt: skip
     if as_json:
-        echo(json.dumps(found))
+        echo(json.dumps(about))
         return
     sizes = f"{shape.n_layers} blocks of {shape.d_model:,}, {shape.d_vocab:,} types, rows of up to {loaded.cfg.n_ctx:,}"
     parity = "; ".join(f"{what} differ by at most {apart:.1e}" for what, apart in origin(loaded).parity.items())
     lines = [
         ("model", f"{type(loaded).__name__}, {shape.parameters:,} parameters, {sizes}"),
         ("transformers", parity),
-        ("questions", ", ".join(asked) or "none"),
+        ("questions", ", ".join(questions) or "none"),
         *(("left out", f"{what}: {why}") for what, why in absent.items()),
-        *found["sentences"].items(),
-        ("special", ", ".join(f"{token} {number}" for token, number in found["special_tokens"].items()) or "none"),
+        *about["sentences"].items(),
+        ("special", ", ".join(f"{token} {number}" for token, number in about["special_tokens"].items()) or "none"),
         ("memory", f"interp report {verdict}"),
         ("disk", f"interp report writes {memory.shown(disk)} of hidden states; {memory.shown(free)} is free here"),
     ]
@@ -75,22 +75,20 @@ def check(
 
 def _sentences(model: Any) -> dict[str, str]:
     """How a model reads a sentence, and at which token probes read it."""
-    from interp.corpora.frames import frame
     from interp.models.sites import is_encoder
-    from interp.probing.states import state_rows
+    from interp.probing.options import Position
+    from interp.probing.states import frame_of, state_rows
 
     if model.tokenizer is None:
         return {"sentences": "this model has no tokenizer"}
-    encoder = is_encoder(model)
-    text = "The cat sat."
+    position: Position = "cls" if is_encoder(model) else "eos"
     try:
-        row = state_rows(model, [text], "cls" if encoder else "eos")[0]
+        row = state_rows(model, ["The cat sat."], position)[0]
     except ValueError as error:
         return {"sentences": str(error)}
-    tokens = model.tokenizer.convert_ids_to_tokens(row)
-    begins = len(frame(model).alone[0])
-    first = " ".join(tokens[:begins]) or "nothing"
-    return {"sentences": f"{first} before a sentence; probes read it at {tokens[0 if encoder else -1]}"}
+    tokens = frame_of(model, row, position, "auto")
+    begins = tokens["begins_with"] or "nothing"
+    return {"sentences": f"{begins} before a sentence; probes read it at {tokens['read_at']}"}
 
 
 def _special(model: Any) -> dict[str, int]:

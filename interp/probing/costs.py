@@ -12,6 +12,7 @@ from interp.declare import listed
 from interp.models.shapes import Shape, shape_with
 from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
+from interp.probing.states import SENTENCES_PER_SHARD, TOKENS_AT_ONCE
 from interp.run.budget import Cost, Pass, setup
 from interp.run.contexts import KEPT
 from interp.run.observers import LOGITS_AT_ONCE
@@ -20,7 +21,6 @@ __all__ = ["dry_run", "rate"]
 
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
-_TOKENS_AT_ONCE, _SENTENCES_AT_ONCE = 4_096, 8_192  # see interp.probing.states
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
@@ -66,8 +66,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     ]
     twice = setup(name, options).copied
     longest = max(lengths)
-    shard = 4 * min(len(sentences), _SENTENCES_AT_ONCE) * n_states * size.d_model
-    read: dict[str, Any] = {"text": "sentences", "size": (max(1, _TOKENS_AT_ONCE // longest), longest)}
+    shard = 4 * min(len(sentences), SENTENCES_PER_SHARD) * n_states * size.d_model
+    read: dict[str, Any] = {"text": "sentences", "size": (max(1, TOKENS_AT_ONCE // longest), longest)}
     fitted = _fitted(size, len(sentences), n_tasks, columns)
     judged = Pass(
         what="sentences judged", text="sentences", step=2, head=True, per_batch=3 * 4 * LOGITS_AT_ONCE,

@@ -32,12 +32,11 @@ from interp.models.head import prediction_head
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder, view
 from interp.models.softmax import log_partition
 from interp.models.spelling import Spelling
+from interp.probing.states import TOKENS_AT_ONCE
 from interp.run.observers import LOGITS_AT_ONCE, Observer
 from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["Sentences", "TokenScores", "scored", "sentence_scores", "word_surprisal"]
-
-_TOKENS_AT_ONCE = 4_096
 
 
 class Sentences:
@@ -116,7 +115,7 @@ class Sentences:
         enough logits if the prediction head must read all of them at once. Those of an encoder have equal lengths."""
         order = np.argsort(-lengths, kind="stable")
         at_once = self.encoder or view(self.model).starts_within
-        most = _TOKENS_AT_ONCE if at_once else LOGITS_AT_ONCE // self.model.W_U.shape[1]
+        most = TOKENS_AT_ONCE if at_once else LOGITS_AT_ONCE // self.model.W_U.shape[1]
         while len(order):
             longest = int(lengths[order[0]])
             alike = order[lengths[order] == longest] if self.encoder else order

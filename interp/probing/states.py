@@ -35,7 +35,8 @@ from interp.run.checkpoint import Checkpoint, identity, is_finished
 from interp.run.contexts import LargestTokens
 from interp.run.observers import forward
 
-__all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of", "state_rows"]
+__all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of"]
+__all__ += ["frame_of", "state_rows"]
 
 Of = Literal["residual", "neurons", "heads"]
 TOKENS_AT_ONCE = 4_096
@@ -146,7 +147,7 @@ def collect(
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
         "states": list(sites.names), "position": position, "of": of, "bos": settled_bos(model, bos),
-        **_frame_of(model, rows[0], position, bos),
+        **frame_of(model, rows[0], position, bos),
         "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * sites.width * len(sites.names)
@@ -225,7 +226,7 @@ def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bo
     return sentence_rows(model, sentences, bos=bos, end=end)
 
 
-def _frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
+def frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
     """The tokens before each sentence, and the token at which it is read: a special one, or that of its position."""
     name = tokenizer_of(model).convert_ids_to_tokens
     begins, at = row[: len(frame(model, bos).alone[0])], {"cls": 0, "eos": -1}.get(position)

@@ -237,7 +237,7 @@ def test_parts_merge_and_a_run_resumes(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole_words: bool
 ) -> None:
     one, texts = made(name), SENTENCES[:4]
-    monkeypatch.setattr("interp.probing.scores._TOKENS_AT_ONCE", 40)
+    monkeypatch.setattr("interp.probing.scores.TOKENS_AT_ONCE", 40)
     sentences = Sentences(one.model, texts, bos=True, whole_words=whole_words)
     assert len(list(sentences.batches())) >= 3
     whole, *parts = (TokenScores(sentences, whole_words=whole_words) for _ in range(3))
