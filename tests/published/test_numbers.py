@@ -296,4 +296,6 @@ def test_the_head_that_minilm_lacks(minilm):
 
 def test_a_gguf_is_the_model_that_was_made_from_it(published, smollm2):
     [file] = published[SMOLLM2_GGUF].glob("*.gguf")
-    assert weight_hash(interp.load(file)) == weight_hash(smollm2.model)
+    with pytest.warns(UserWarning, match="quantised"):
+        model = interp.load(file)
+    assert weight_hash(model) == weight_hash(smollm2.model)
