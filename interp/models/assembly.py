@@ -6,8 +6,8 @@ requested device. So memory never holds more than the model itself and one block
 """
 
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -43,8 +43,9 @@ transformers' own differences. These alone are no bound on wrong numbers: 1.6 na
 _OF_BLOCK = 1e-4, 5e-4
 """The largest accepted errors of a block in float32, relative to what the block adds: at the positions of a short row
 and at the last position of a long one. Between them it grows evenly, as the rounding of rotations does."""
-_MAPPINGS = 32
-"""The files are mapped again at most this many times, so that what was read from them does not stay in memory."""
+_MOST_READ = 1 / 8
+"""The files are mapped again when as much of the model's own size has been read from them, because what was read stays
+in memory until then."""
 _SMALL = 2**24
 """Files with fewer numbers stay mapped once: mapping them again takes longer than anything else and saves little."""
 _MAPPINGS_OF_TYPE = 4
@@ -81,7 +82,7 @@ def assembled(
         del source
         placement = placed(draft.reference, where, dtype)
         assembly = _Assembly(name, stored, draft, dtype, placement)
-        assembly.check_positions(trial(stored.config, 1, _LONG))
+        assembly.check_positions(trial(stored.config, 1 + (stored.config.model_type in MASKED), _LONG))
         expected = assembly.run(batch)
     model = draft.model
     remember_beginning(model.tokenizer, tokenizer, stored.source)
@@ -168,46 +169,54 @@ class _Assembly:
         self.name, self.stored, self.draft, self.where = name, stored, draft, (dtype, placement)
         self.blocks = blocks_of(draft.reference)
         self.total = sum(one.numel() for one in draft.reference.parameters())
+        self.most_read = _MOST_READ * self.total * dtype.itemsize
         self.settled: list[str] = []
-        self.read = 0
+        self.read = 0  # bytes
 
     def check_positions(self, batch: Tokens) -> None:
-        """Check one block of each kind (window, rotation, mask) on a long row, and for a bridge also the settings from
-        which its model makes masks and rotations."""
+        """Check one block of each kind (window, rotation, mask) on long rows, as it is and with its patterns read; and
+        for a bridge also the settings from which its model makes masks and rotations."""
         reference, wrapped = self.draft.reference, view(self.draft.model).wrapped
         if wrapped is not None:
             settings, own = wrapped.config.to_dict(), reference.config.to_dict()
             if changed := [name for name, value in own.items() if repr(settings.get(name)) != repr(value)]:
                 what = f"it has another {changed[0]} than in transformers"
                 raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
-        if batch.tokens.shape[1] > _LENGTH:
-            with sampled(reference, wide_type(reference), partial(self.compare, batch)):
-                _read(reference.base_model, batch)
-            self.renew()
+        watch = partial(self.compare, batch, [nullcontext, self.draft.read_patterns])
+        with sampled(reference, wide_type(reference), watch):
+            _read(reference.base_model, batch)
 
     def run(self, batch: Tokens) -> Tensor:
         """The output of transformers' model, in float32."""
         draft = self.draft
-        with streamed(draft.reference, wide_type(draft.reference), self.finish, partial(self.compare, batch)):
+        watch = partial(self.compare, batch, [nullcontext])
+        with streamed(draft.reference, wide_type(draft.reference), self.finish, watch):
             expected = output(draft.reference, self.stored.config, batch)
         for name, parameter in draft.reference.named_parameters():
             if not name.startswith(tuple(self.settled)):
                 check_finite(self.stored.source, name, parameter)
+        self.renew()
         for part in draft.parts:
-            self.renew()
-            draft.settle(part, *self.where)
+            self.settle(part)
         return expected
 
     def compare(
-        self, batch: Tokens, block: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: Tensor
+        self,
+        batch: Tokens,
+        ways: Sequence[Callable[[], AbstractContextManager[None]]],
+        block: str,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        expected: Tensor,
     ) -> None:
-        """Check a block on the input that transformers' block was given."""
+        """Check a block, in each of several contexts, on the input that transformers' block was given."""
         for name, parameter in self.blocks[block].named_parameters():
             check_finite(self.stored.source, f"{block}.{name}", parameter)
         try:
-            found = [self.draft.output(block, batch, arguments, named)]
-            with self.draft.read_patterns():
-                found.append(self.draft.output(block, batch, arguments, named))
+            found = []
+            for way in ways:
+                with way():
+                    found.append(self.draft.output(block, batch, arguments, named))
         except Exception as error:
             raise WronglyConverted(f"{self.name}: {block} cannot run in TransformerLens: {error}") from error
         x = arguments[0] if arguments else named["hidden_states"]
@@ -225,11 +234,14 @@ class _Assembly:
             raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
 
     def finish(self, block: str) -> None:
-        """Settle a block, and map the files again when enough of them has been read."""
-        self.draft.settle(block, *self.where)
+        """Settle a block."""
         self.settled.append(f"{block}.")
-        self.read += sum(one.numel() for one in self.blocks[block].parameters())
-        if self.read > self.total / _MAPPINGS:
+        self.settle(block)
+
+    def settle(self, part: str) -> None:
+        """Give a part its final weights, and map the files again when enough of them has been read."""
+        self.read += self.draft.settle(part, *self.where)
+        if self.read > self.most_read:
             self.renew()
 
     def renew(self) -> None:

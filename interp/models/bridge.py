@@ -10,7 +10,6 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -270,15 +269,6 @@ class Bridge(View):
             block._teardown_capture_hooks()
             block._maybe_wire_capture_hooks()
         return fresh
-
-    def to(self, *where: Any) -> None:
-        """Move or convert the model. `TransformerBridge.to` reads all weights as often as there are any, and prints."""
-        for one in where:
-            torch.nn.Module.to(self.model, one)
-            if isinstance(one, torch.dtype):
-                self.model.cfg.dtype = one
-            else:
-                self.model.cfg.device = torch.device(one).type
 
 
 class EncoderDecoder(Bridge):

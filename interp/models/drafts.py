@@ -53,8 +53,8 @@ class Draft(ABC):
         """The parts of the model outside of blocks, by the names that `settle` takes."""
 
     @abstractmethod
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
-        """Give a block of the model, or one of `parts`, its final weights."""
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
+        """Give a block of the model, or one of `parts`, its final weights. Returns how many bytes they had before."""
 
     @abstractmethod
     def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
@@ -113,11 +113,13 @@ class Hooked(Draft):
         children = self.model.named_children()
         return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
 
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
         module, device = self._bound(part), placement.of(part)
+        n_bytes = sum(parameter.nbytes for parameter in module.parameters())
         for name, parameter in module.named_parameters():
             parameter.data = _laid_out(name, parameter.data, dtype, device, gated=self.model.cfg.gated_mlp)
         _use_fast_gelu(module)
+        return n_bytes
 
     def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
         fresh = dict(stored.mapped().named_parameters())
@@ -177,16 +179,19 @@ class Bridged(Draft):
     def parts(self) -> list[str]:
         return [_REST]
 
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
         blocks = tuple(f"{name}." for name in blocks_of(self.reference))
+        n_bytes = 0
         for name, parameter in self.reference.named_parameters():
             if name.startswith(f"{part}.") or (part == _REST and not name.startswith(blocks)):
+                n_bytes += parameter.nbytes
                 kept, parameter.data = parameter.data, parameter.data.to(placement.of(name), dtype)
                 self._moved = self._moved or parameter.data_ptr() != kept.data_ptr()
         if part == _REST:
             for parameter in self._copies:
                 parameter.data = parameter.data.to(dtype=dtype)
         self._look_again()
+        return n_bytes
 
     def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
         if not self._moved:

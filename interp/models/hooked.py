@@ -124,11 +124,6 @@ class _Hooked(View):
         leaf = name.rpartition(".")[2].lstrip("_")
         return "ones" if leaf == "w" else "zeros" if leaf.startswith("b") else "drawn"
 
-    def to(self, *where: Any) -> None:
-        for one in where:
-            self.model.to(one, print_details=False)
-        self.model.cfg.device = str(self.model.W_U.device)  # TransformerLens forgets which GPU
-
 
 class NoHead(torch.nn.Module):
     """In place of the prediction head of an encoder that has none. Its `W_U` has a shape, a type and a device, and is

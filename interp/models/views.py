@@ -275,6 +275,11 @@ class View(ABC):
         replacements."""
         return copy.deepcopy(self.model, dict(instead or {}))
 
-    @abstractmethod
-    def to(self, *where: Any) -> None:
-        """Move or convert the model."""
+    def to(self, *where: torch.device | torch.dtype) -> None:
+        """Move or convert the model. TransformerLens' own `to` reads all weights as often as there are any."""
+        for one in where:
+            torch.nn.Module.to(self.model, one)
+            if isinstance(one, torch.dtype):
+                self.model.cfg.dtype = one
+            else:
+                self.model.cfg.device = str(self.model.W_U.device)
