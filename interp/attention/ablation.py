@@ -9,12 +9,12 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited, over_queries
 from interp.attention.options import Where
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
@@ -95,28 +95,31 @@ class KeyAblation(_Ablation):
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
         turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
-        total = x.new_zeros(1 + len(fills), q.shape[2], keys.one_hot.shape[2])
-        mean = x.new_zeros(len(x), 1 + len(fills), keys.one_hot.shape[2])
+        added = (x.new_tensor([*fills.values()]) - x[..., [*fills]]) / circuit.scale
+        added = rearrange(added, "batch key dim -> dim batch 1 1 key").contiguous()
+        by_row = x.new_zeros(len(x), 1 + len(fills), q.shape[2], keys.one_hot.shape[2])
         for queries, seen, scores in circuit.scores(q, k, keys.real):
-            asking = keys.real[:, queries].to(x)
-            changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
-            for number, one in enumerate(changed):
-                got = einsum(one.softmax(-1), asking, "batch head query key, batch query -> batch head key")
-                of_class = keys.one_hot[:, seen]
-                total[number] += einsum(got, of_class, "batch head key, batch key classes -> head classes")
-                mean[:, number] += einsum(got.mean(1), of_class, "batch key, batch key classes -> batch classes")
-        self.add(f"{circuit.layer}.attention", total)
-        self.add_rows(f"{circuit.layer}.mean", mean, keys.batch)
+            along = _along(circuit, [*fills], turned[:, queries], seen.stop)
+            changed = map(partial(torch.addcmul, scores), along, added[..., seen])
+            for number, variant in enumerate(chain([scores], changed)):
+                got = over_queries(variant.softmax(-1), keys.real[:, queries])
+                by_row[:, number] += got @ keys.one_hot[:, seen]
+        self.add(f"{circuit.layer}.attention", by_row.sum(0))
+        self.add_rows(f"{circuit.layer}.mean", by_row.mean(2), keys.batch)
 
-    def _without(
-        self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
-    ) -> Iterator[Tensor]:
-        """The scores with each dimension of the keys set to its constant."""
-        directions = x.shape[1] if circuit.rotates else 1  # without RoPE, all keys share one direction
-        for dim, fill in fills.items():
-            direction = circuit.key_of(dim, directions).to(x)
-            along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
-            yield torch.addcmul(scores, along, x[:, None, None, :, dim] - fill, value=-1 / circuit.scale)
+
+def _along(
+    circuit: QKCircuit, dims: list[int], q: Float[Tensor, "batch query head d_head"], n_keys: int
+) -> Iterator[Float[Tensor, "batch head query #key"]]:
+    """For each dimension j, `q_m · R_n W_K[j]`, where `q_m` is rotated. Without RoPE it is the same for all keys."""
+    if circuit.rotates:
+        q = rearrange(q, "batch query head d_head -> head batch query d_head").contiguous()
+        for dim in dims:
+            direction = circuit.key_of(dim, n_keys).to(q)
+            yield einsum(q, direction, "head batch query d_head, key head d_head -> batch head query key")
+    else:
+        directions = torch.cat([circuit.key_of(dim, 1) for dim in dims]).to(q)
+        yield from einsum(q, directions, "batch query head d_head, dim head d_head -> dim batch head query")[..., None]
 
 
 class StreamAblation(_Ablation):

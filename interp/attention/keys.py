@@ -27,7 +27,7 @@ from interp.run.groups import MOST
 from interp.run.observers import Observer, forward, observe
 
 __all__ = ["GroupedKeyObserver", "KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited"]
-__all__ += ["received", "table_of"]
+__all__ += ["over_queries", "received", "table_of"]
 
 _PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
@@ -226,11 +226,16 @@ def received(
     for queries, keys, pattern in patterns:
         if total is None:
             total = pattern.new_zeros(len(real), n_heads, real.shape[1])
-        total[..., keys] += einsum(
-            pattern, real[:, queries].to(pattern.dtype), "batch head query key, batch query -> batch head key"
-        )
+        total[..., keys] += over_queries(pattern, real[:, queries])
     assert total is not None
     return total
+
+
+def over_queries(
+    pattern: Float[Tensor, "batch head query key"], real: Bool[Tensor, "batch query"]
+) -> Float[Tensor, "batch head key"]:
+    """The sum over the real queries."""
+    return (real[:, None, None].to(pattern.dtype) @ pattern).squeeze(2)
 
 
 @torch.no_grad()
