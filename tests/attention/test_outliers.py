@@ -196,7 +196,7 @@ def test_key_ablation_in_one_pass_is_the_recipe(kind, load_toy, texts):
     model = load_toy(kind, dtype=DOUBLE)
     classes = classes_of(model)
     batches = corpora.batches(model, texts, layout="texts")
-    means = torch.linspace(-1, 1, 16, dtype=DOUBLE)
+    means = torch.linspace(-1000, 1000, 16, dtype=DOUBLE)  # changes scores by hundreds
     observer = KeyAblation(model, classes, {0: {2: 0.0, 5: 0.0}, 1: {5: float(means[5])}})
     observe(model, batches, observer, progress=False)
     for layer, position, dim, mode in ((0, 0, 2, "zero"), (0, 1, 5, "zero"), (1, 0, 5, "mean")):
