@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from einops import rearrange
+from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 
 from interp.probing.group import Group, dense_on, ranked
@@ -16,6 +17,7 @@ __all__ = ["above_chance", "grid", "n_top", "random_sets", "reach"]
 
 _FACTOR = 1.25
 _DRAWS = 20
+_AT_ONCE = 2**22  # numbers in the training states of one fit
 _DOUBLINGS = 6  # sizes fitted for every task: 1, 2, 4 … 32 times as many as the top
 _ENOUGH = 0.99  # larger sets are not needed if random ones reach the top in this share of resamples
 _LEVEL = 0.98  # of the two-sided interval; its lower end is a one-sided bound at 99 %
@@ -61,10 +63,10 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     curves: list[dict[int, Float[np.ndarray, " resample"]]] = [{} for _ in range(n_tasks)]
     for k in grid(top, rest.shape[1]):
         tested = list(range(n_tasks)) if k in doublings else sorted(left)
-        part = group.part(tested)
-        right = [part.right(dense_on(part, order[tested, :k])) for order in orders if tested]
-        for i, task in enumerate(tested):
-            each = np.stack([of_draw[i] for of_draw in right])  # [draw, pair]
+        if not tested:
+            continue
+        right = _right(group, tested, [order[tested, :k] for order in orders])
+        for task, each in zip(tested, right, strict=True):
             rows += [(group.tasks[task], k, draw, share) for draw, share in enumerate(each.mean(1))]
             if task in left:
                 curves[task][k] = ((pairs @ each.T) * draws).sum(1)
@@ -74,6 +76,19 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     found = pd.DataFrame(worth, columns=["ratio", "low", "high", "censored"])
     about = {"task": group.tasks, "n_top": top, "top_accuracy": reached.mean(1), "top_low": low}
     return pd.DataFrame(rows, columns=["task", "k", "draw", "accuracy"]), found.assign(**about)
+
+
+def _right(
+    group: Group, tasks: list[int], sets: Sequence[Int[np.ndarray, "tasks k"]]
+) -> Float[np.ndarray, "tasks sets groups"]:
+    """What dense probes on each of these sets of dimensions get right, with several sets side by side in one fit."""
+    at_once = max(1, _AT_ONCE // (len(tasks) * group.X[0].numel()))
+    right: list[Float[np.ndarray, "samples groups"]] = []
+    for start in range(0, len(sets), at_once):
+        some = sets[start : start + at_once]
+        side_by_side = group.part(tasks * len(some))
+        right.append(side_by_side.right(dense_on(side_by_side, np.concatenate(some))))
+    return rearrange(np.concatenate(right), "(sets tasks) groups -> tasks sets groups", sets=len(sets))
 
 
 def reach(ks: Sequence[int], accuracy: Float[np.ndarray, " k"], level: float) -> float:

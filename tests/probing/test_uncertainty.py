@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
+from sklearn.linear_model import LogisticRegression
 
 from interp import probing
 from interp.corpora.pairs import COLUMNS
@@ -205,6 +206,26 @@ def test_noise_has_no_ratio(shared: float) -> None:
     known = found["ratio"].notna()
     assert not found.loc[~known, "censored"].any()
     assert set(random_k["k"]) >= {1, 2, 4, 8, 16, 32}
+
+
+def test_random_sets_are_fitted_one_by_one_or_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every accuracy is that of scikit-learn's probe of the same dimensions, with two draws in a fit."""
+    rng, k = np.random.default_rng(0), 4
+    vectors = rng.normal(size=(3, 50, 2, 12))
+    vectors[:, :, 0] += np.array([0.1, 0.4, 0.8])[:, None, None]
+    group = group_of(vectors, 30)
+    monkeypatch.setattr(equivalence, "_AT_ONCE", 2 * group.X.numel())
+    random_k, _ = equivalence.random_sets(group)
+    accuracy = random_k[random_k["k"] == k].set_index(["task", "draw"])["accuracy"]
+    X, X_test = group.X.numpy(), group.X_test.numpy()
+    y, y_test = (np.repeat([1, 0], len(x[0]) // 2) for x in (X, X_test))
+    top = np.abs(stats.ttest_ind(X[:, y == 1], X[:, y == 0], axis=1, equal_var=False).statistic).argmax(1)
+    rest = np.stack([np.delete(np.arange(12), dim) for dim in top])
+    for draw in range(20):
+        dims = np.random.default_rng(draw).permuted(rest, axis=1)[:, :k]
+        for task, name in enumerate(group.tasks):
+            probe = LogisticRegression(fit_intercept=False, tol=1e-8).fit(X[task][:, dims[task]], y)
+            assert accuracy[name, draw] == pytest.approx(probe.score(X_test[task][:, dims[task]], y_test))
 
 
 @pytest.mark.slow
