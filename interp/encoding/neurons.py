@@ -9,7 +9,6 @@ where s and s' are the scales of the final norm before and after (an RMSNorm doe
 the frozen scale.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
@@ -34,7 +33,6 @@ __all__ = ["NeuronEffects", "Scan", "frequency_neurons", "lacks", "why_impossibl
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
-_TAYLOR, _SMALL = 3, 0.01  # terms of exp(x) for |x| ≤ .01, with an error of 4e-10
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
 _EFFECTS += ["through_unigram"]
@@ -103,14 +101,6 @@ def lacks(model: Model) -> dict[str, str]:
     for."""
     why = None if is_encoder(model) else why_impossible(model)
     return {} if why is None else {"frequency neurons": why}
-
-
-def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
-    """`Σ_w e_w exp(−moved · axis_w)`, computed from the moments `Σ_w e_w axis_wⁱ` if the exponent is small."""
-    if float(moved.abs().max() * axis.abs().max()) > _SMALL:
-        return over_types(e * torch.exp(-moved[:, None] * axis))[0]
-    series = torch.stack([(-moved) ** i / math.factorial(i) for i in range(_TAYLOR + 1)])
-    return (moments * series).sum(0)
 
 
 def _log_p(logits: Float[Tensor, "pos types"]) -> Float[Tensor, "pos types"]:
@@ -193,32 +183,32 @@ class NeuronEffects(LogitsObserver):
         a, b, b_frozen = (value.to(logits) for value in (a, b, b_frozen))
         base, free = _log_p(logits), logits - mlp.constant
         free_along = over_types(free * axis)[0]
-        powers = torch.stack([log_u, *(axis**i for i in range(1, _TAYLOR + 1))]).double()
         p = base.exp()
-        Z, total_log_u = over_types(p, powers[:1])  # Z is 1, except for the rounding of `base`
-        log_Z, entropy, freq = Z.log(), _entropy(p, base, Z), total_log_u / Z
-        room = torch.empty(_NEURONS_AT_ONCE, len(axis), dtype=logits.dtype, device=logits.device)
+        (Z,) = over_types(p)  # 1, except for the rounding of `base`
+        log_Z, entropy, freq = Z.log(), _entropy(p, base, Z), over_types(p * log_u)[0] / Z
+        room = torch.empty(2, _NEURONS_AT_ONCE, len(axis), dtype=logits.dtype, device=logits.device)
         for start in range(0, k, _NEURONS_AT_ONCE):
             chunk = slice(start, start + _NEURONS_AT_ONCE)
             V = mlp.embeddings.dot(mlp.w_scaled[self.neurons[chunk]])
             along_v = over_types(V * axis)[0]
-            buffer = room[: len(V)]
+            live, e = room[:, : len(V)]
             for x, target in enumerate(targets.tolist()):
-                grow = a[x, chunk, None] - 1
-                live = torch.addcmul(base[x], b[x, chunk, None], V).addcmul_(grow, free[x])
-                e = torch.exp(live, out=buffer)
-                Z, total_log_u, *moments = over_types(e, powers)
+                grow, add = a[x, chunk, None] - 1, b[x, chunk, None]
+                torch.addcmul(base[x], add, V, out=live).addcmul_(grow, free[x])
+                torch.exp(live, out=e)
+                (Z,) = over_types(e)
                 change = _entropy(e, live, Z) - entropy[x]
                 total["delta_entropy"][chunk] += change
-                total["delta_kl_unigram"][chunk] += freq[x] - total_log_u / Z - change
+                total["delta_kl_unigram"][chunk] += freq[x] - over_types(e * log_u)[0] / Z - change
                 if target >= 0:
-                    at_target = grow[:, 0] * free[x, target] + b[x, chunk] * V[:, target]
+                    at_target = grow[:, 0] * free[x, target] + add[:, 0] * V[:, target]
                     total["delta_loss"][chunk] += Z.log() - log_Z[x] - at_target
-                    moved = grow[:, 0] * free_along[x] + b[x, chunk] * along_v
-                    held = _without(moved, axis, torch.stack([Z, *moments]), e).log() + moved * axis[target]
-                    total["through_unigram"][chunk] += Z.log() - held
+                    moved = grow[:, 0] * free_along[x] + add[:, 0] * along_v
+                    without = torch.mul(-moved[:, None].to(e), axis, out=live).expm1_().mul_(e)
+                    held = (over_types(without)[0] / Z).log1p() + moved * axis[target]
+                    total["through_unigram"][chunk] -= held
                 torch.addcmul(base[x], b_frozen[x, chunk, None], V, out=live)
-                e = torch.exp(live, out=buffer)
+                torch.exp(live, out=e)
                 (Z,) = over_types(e)
                 total["delta_entropy_frozen"][chunk] += _entropy(e, live, Z) - entropy[x]
                 if target >= 0:
