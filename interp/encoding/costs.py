@@ -10,7 +10,8 @@ from interp.corpora.sources import roughly_tokens
 from interp.declare import listed
 from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
-from interp.generation.costs import BATCH_SIZE, NEW_TOKENS, PROMPT_TOKENS, continued
+from interp.generation.costs import NEW_TOKENS, PROMPT_TOKENS, continued
+from interp.generation.options import batch_rows
 from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 from interp.run.contexts import KEPT
@@ -71,7 +72,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
     numbers = {"steered": n}
     if (prompts := options.get("prompts")) and not size.encoder:
-        passes.append(continued(size, min(prompts, BATCH_SIZE), PROMPT_TOKENS, NEW_TOKENS, step=4))
+        rows = min(prompts, batch_rows(PROMPT_TOKENS + NEW_TOKENS))
+        passes.append(continued(size, rows, PROMPT_TOKENS, NEW_TOKENS, step=4))
         settings = 1 + len(listed(asked.orders)) * len(listed(asked.bases)) * _WRITTEN
         numbers["new_tokens"] = settings * prompts * NEW_TOKENS
         lines.append(f"text without some dimensions: {settings} settings, {numbers['new_tokens']:,} new tokens")

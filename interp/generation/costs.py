@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from interp.frequency.costs import predictions
-from interp.generation.options import DECODERS
+from interp.generation.options import DECODERS, batch_rows
 from interp.models.footprint import default_rows
 from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 
-__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PROMPT_TOKENS", "continued", "dry_run"]
+__all__ = ["NEW_TOKENS", "PROMPT_TOKENS", "continued", "dry_run"]
 
-_PROMPTS, PROMPT_TOKENS, NEW_TOKENS, BATCH_SIZE = 100, 10, 50, 32
+_PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 100, 10, 50
 _BEAMS = 4
 _SCALES = 3
 
@@ -32,7 +32,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         return Cost(lines=[f"generated text: {lacking}"])
     n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
     decoders, scales = options.get("decoders") or DECODERS, list(options.get("scales") or range(_SCALES))
-    rows = min(n, options.get("batch_size") or BATCH_SIZE) * (_BEAMS if "beam" in decoders else 1)
+    beams = _BEAMS if "beam" in decoders else 1
+    rows = beams * min(n, options.get("batch_size") or max(1, batch_rows(prompt + new) // beams))
     settings = len(decoders) * len(scales)
     context = size.row(options.get("context"))
     judged = default_rows(size, context, itemsize=4, room=float("inf"))

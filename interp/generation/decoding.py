@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from interp.corpora.sources import Corpus, Source
 from interp.corpora.tokens import Counted, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
 from interp.declare import Bos
-from interp.generation.options import DECODERS, Decoder
+from interp.generation.options import DECODERS, Decoder, batch_rows
 from interp.models.head import prediction_head
 from interp.models.identity import check_weights
 from interp.models.running import Hooks, firing, hooks_of_others
@@ -32,7 +33,7 @@ from interp.models.spelling import token_names
 from interp.run.checkpoint import Checkpoint
 from interp.words import count
 
-__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "check_prompts"]
+__all__ = ["NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "check_prompts"]
 __all__ += ["continuation", "decode", "generate", "prompts", "resolved", "why_impossible"]
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
@@ -45,7 +46,6 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 """The transformers settings that a decoder's name stands for, all with temperature 1 and no penalties."""
 
 NEW_TOKENS = 50
-BATCH_SIZE = 32
 _NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
 _SUPPORTED = {
     "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
@@ -173,7 +173,7 @@ def generate(
     decoder: Decoder | GenerationConfig = "greedy",
     seed: int = 0,
     max_new_tokens: int | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     bos: Bos = "auto",
     use_cache: bool = True,
     progress: bool = True,
@@ -197,7 +197,8 @@ def generate(
         seed: the seed for sampling in this call. The caller's random state does not change. What is drawn for a prompt
             depends on its batch, and so on `batch_size` and the other prompts.
         max_new_tokens: the largest number of new tokens. Default: that of the config, else 50.
-        batch_size: the number of prompts per batch.
+        batch_size: the number of prompts per batch. Default: as many as have at most 8,192 tokens together with their
+            continuations, where every beam counts.
         bos: put the beginning-of-sequence token before each string. `"auto"`: see `interp.corpora.batches`.
         use_cache: keep keys and values from step to step.
         progress: whether to show a progress bar.
@@ -223,7 +224,9 @@ def generate(
         True
     """
     check_decodes(model)
-    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
+    if batch_size is not None:
+        batch_size = whole_number(batch_size, "batch_size", least=1)
+    seed = check_seed(seed)
     config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
     config.use_cache = use_cache and config.use_cache
@@ -260,12 +263,16 @@ def decode(
     hooks: Hooks,
     *,
     seed: int,
-    batch_size: int,
+    batch_size: int | None,
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
     """`generate` with checked token ids and a resolved config. Resumes after the batches that are in a checkpoint."""
     each = config.num_return_sequences or 1
+    if batch_size is None:
+        at_once = batch_rows(max(map(len, rows)) + config.max_new_tokens)
+        n_batches = ceil(len(rows) / max(1, at_once // max(each, config.num_beams or 1)))
+        batch_size = ceil(len(rows) / n_batches)
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from interp.declare import Analysis, Bos, Layout, Several, listed, option
 from interp.options import BOS, CountsOptions
 
-__all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions", "check_asked"]
+__all__ = ["ANALYSIS", "DECODERS", "TOKENS_AT_ONCE", "Decoder", "GenerationOptions", "batch_rows", "check_asked"]
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -20,6 +20,14 @@ Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name. `interp.generation.decoding.PRESETS` has the settings that each name stands for."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The names of decoders."""
+TOKENS_AT_ONCE = 8_192
+"""The largest number of tokens whose keys and values are kept together, unless a single prompt needs more."""
+
+
+def batch_rows(length: int) -> int:
+    """The number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has a row
+    for each of its beams or samples."""
+    return max(1, TOKENS_AT_ONCE // length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +53,12 @@ class GenerationOptions(CountsOptions):
     context: int | None = option(
         None, "Tokens per such row. Default: the model's context, at most 1,024.", kind="context", least=1
     )
-    batch_size: int = option(32, "Prompts per batch. Sampled text depends on it.", kind="batch_size", least=1)
+    batch_size: int | None = option(
+        None,
+        "Prompts per batch. Default: as many as 8,192 tokens hold. Sampled text depends on it.",
+        kind="batch_size",
+        least=1,
+    )
     seed: int = option(0, "Seed for choosing prompts and for sampling.", kind="seed", least=0)
 
 
@@ -58,7 +71,8 @@ def check_asked(options: GenerationOptions) -> None:
 
     if options.features is not None:
         check_mauve()
-    whole_number(options.batch_size, "batch_size", least=1)
+    if options.batch_size is not None:
+        whole_number(options.batch_size, "batch_size", least=1)
     check_seed(options.seed)
     names = listed(options.decoders)
     known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)

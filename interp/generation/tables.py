@@ -38,7 +38,7 @@ from interp.generation.decoding import (
 )
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
-from interp.generation.options import Decoder, GenerationOptions, check_asked
+from interp.generation.options import TOKENS_AT_ONCE, Decoder, GenerationOptions, check_asked
 from interp.generation.uncertainty import FEWEST_PROMPTS, intervals, mauve_jackknife
 from interp.hooks import scale_bias
 from interp.intervals import about as intervals_of
@@ -114,7 +114,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     yield []  # its forward passes are its own
     check_asked(options)
     check_decodes(model)
-    batch_size, seed = int(options.batch_size), int(options.seed)
+    seed = int(options.seed)
+    batch_size = None if options.batch_size is None else int(options.batch_size)
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     run = {} if directory is None else identity(model, torch=torch.__version__)
@@ -140,7 +141,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
     run |= {
-        "prompts": given.settings, "seed": seed, "batch_size": batch_size,
+        "prompts": given.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": TOKENS_AT_ONCE,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
@@ -156,6 +157,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     about = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
+    about["tokens_at_once"] = TOKENS_AT_ONCE
     about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}

@@ -209,6 +209,25 @@ def test_seeds(gpt2):
     )
 
 
+def test_batches_are_even_and_limited_by_tokens(gpt2, monkeypatch):
+    """Those of prompts and continuations, where every beam counts. They do not change what is written."""
+    rows = [[first, first + 1, first + 2] for first in (11, 21, 31, 41)]
+    for decoder, at_once, batches in (
+        ("greedy", 40, [4]),
+        ("greedy", 39, [2, 2]),
+        ("greedy", 5, [1] * 4),
+        ("beam", 80, [8, 8]),
+        ("beam", 40, [4] * 4),
+    ):
+        options = {"decoder": decoder, "max_new_tokens": 7, "progress": False}
+        monkeypatch.setattr("interp.generation.options.TOKENS_AT_ONCE", at_once)
+        shapes = []
+        hook = (hook_name(gpt2, "embed"), lambda resid, hook, shapes=shapes: shapes.append(resid.shape))
+        written = tokens(generate(gpt2, rows, hooks=[hook], **options))
+        assert [n_rows for n_rows, length, _ in shapes if length == 3] == batches
+        assert written == tokens(generate(gpt2, rows, batch_size=4, **options))
+
+
 def test_texts_are_without_the_prompt(yelp, shared):
     model, _ = yelp
     found = generate(model, ["the food was", "i"], max_new_tokens=8, progress=False)
