@@ -1,5 +1,5 @@
-"""Run every command of interp on the published models at small size, and print how long each took, its peak memory, and
-the numbers of the reports.
+"""Run every command of interp on the published models at small size, and print the CPU time and peak memory of each,
+and the numbers of the reports.
 
     .venv/bin/python tools/published_runs.py                       # after `make published` has made the models
     .venv/bin/python tools/published_runs.py docs/published.md     # and write them as a page
@@ -11,11 +11,11 @@ command ends otherwise than `RUNS` says, or if `interp --help` has a command tha
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +53,11 @@ REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "generation", "encodi
 """SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
 WHEEL = ("model", "wheel", "wheel_sha256", "licence", "quantised_from")
 MEASURED = """
-import sys
+import sys, time
 from interp import memory
 from interp.cli import main
 code = main(sys.argv[1:])
-print(f"peak {memory.peak()}", flush=True)
+print(f"used {time.process_time()} {memory.peak()}", flush=True)
 sys.exit(code)
 """
 PAGE = """---
@@ -79,8 +79,8 @@ verdicts, because the [controls](findings.md) are still being examined on these 
 
 ## Time and memory
 
-Each command ran in a process of its own, with one thread, on a machine with {cores} cores ({machine}). The time
-includes the start of Python and loading the model; the memory is the largest resident size of the process.
+CPU time and the largest resident memory of each command, in a process of its own with one thread, on a machine with
+{cores} cores ({machine}). They include the start of Python and loading the model.
 
 | command | {names} |
 |---|{columns}
@@ -109,11 +109,10 @@ class Run(NamedTuple):
 def run(arguments: list[str], line: str) -> Run:
     """Run a command of interp in a process of its own, with one thread."""
     command = [sys.executable, "-W", "ignore", "-c", MEASURED, *arguments]
-    start = time.perf_counter()
     process = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    seconds = time.perf_counter() - start
-    peak = process.stdout.rpartition("peak ")[2] if "peak " in process.stdout else "0"
-    return Run(line, process.returncode, seconds, int(peak), process.stderr.strip().rpartition("\n")[2])
+    used = re.search(r"^used (\S+) (\d+)$", process.stdout, re.MULTILINE)  # absent if it was killed
+    seconds, peak = ("nan", "0") if used is None else used.groups()
+    return Run(line, process.returncode, float(seconds), int(peak), process.stderr.strip().rpartition("\n")[2])
 
 
 def runs(model: Path, out: Path) -> Iterator[Run]:

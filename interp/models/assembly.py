@@ -43,7 +43,7 @@ transformers' own differences. These alone are no bound on wrong numbers: 1.6 na
 _OF_BLOCK = 1e-4, 5e-4
 """The largest accepted errors of a block in float32, relative to what the block adds: at the positions of a short row
 and at the last position of a long one. Between them it grows evenly, as the rounding of rotations does."""
-_MOST_READ = 1 / 8
+_MOST_READ = 1 / 12
 """The files are mapped again when as much of the model's own size has been read from them, because what was read stays
 in memory until then."""
 _SMALL = 2**24
