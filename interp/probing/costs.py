@@ -69,10 +69,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     shard = 4 * min(len(sentences), SENTENCES_PER_SHARD) * n_states * size.d_model
     read: dict[str, Any] = {"text": "sentences", "size": (max(1, TOKENS_AT_ONCE // longest), longest)}
     fitted = _fitted(size, len(sentences), n_tasks, columns)
+    logits = LOGITS_AT_ONCE if size.encoder else max(LOGITS_AT_ONCE, longest * size.d_vocab)
+    unembedding = 2.0 * size.d_model * size.d_vocab
     judged = Pass(
-        what="sentences judged", text="sentences", step=2, head=True, per_batch=3 * 4 * LOGITS_AT_ONCE,
-        size=(1, longest),
-    )  # fmt: skip
+        what="sentences judged", step=2, head=True, share=0, per_batch=3 * 4 * logits, flops=unembedding, **read
+    )
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
     largest = 8 * 2 * KEPT * n_states * size.d_model
     passes = [Pass(what="states", sums=shard + largest, **read), untrained]
