@@ -29,6 +29,7 @@ KEPT = HERE / ".measured"
 NAMES = (
     "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
     "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk",
+    "published_models",
 )  # fmt: skip
 NEED_TL4 = ("topk",)
 PACKAGES = (

@@ -30,16 +30,18 @@ class Measured(NamedTuple):
         return Measured([factor * second for second in self.seconds], self.memory, factor)
 
 
-def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, Measured]:
+def alternate(
+    contestants: dict[str, Callable[[], object]], *, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, Measured]:
     """Run the contestants in turn, `repeats` times after a warm-up round, so that noise affects all of them alike."""
     memory = {name: _added(run) for name, run in contestants.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
             gc.collect()
-            start = time.perf_counter()
+            start = clock()
             run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {name: Measured(seconds[name], memory[name]) for name in contestants}
 
 

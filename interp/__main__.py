@@ -8,9 +8,15 @@ from contextlib import contextmanager
 
 from interp.declare import find
 
+SPINS = "20000"
+"""How often a thread of torch looks for work before it sleeps, if the user does not say. By default it looks for
+milliseconds, and keeps other processes from its core: on a busy machine a command then takes twice as long."""
+
 
 def run(place: str = "interp.cli:main") -> int:
     """Import and run a command line, given as `"module:function"`, and return its exit code. Ctrl-C gives one line."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         with _stopping_at_once():
             main = find(place)

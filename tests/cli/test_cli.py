@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import inspect
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from processes import Command, without_room_for_output
 
+from interp.__main__ import SPINS, run
 from interp.analyses import analyses
 from interp.attention import AttentionStudy
 from interp.cli import main
@@ -589,3 +591,10 @@ def test_context_layout_and_dtype_reach_the_model(tmp_path, capsys):
     assert "read in rows of 32 tokens (texts)" in capsys.readouterr().err
     provenance = json.loads((tmp_path / "frequency" / "result.json").read_text())["provenance"]
     assert (provenance["context"], provenance["layout"], provenance["dtype"]) == (32, "texts", "float64")
+
+
+@pytest.mark.parametrize(("chosen", "spins"), [({}, SPINS), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)])
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise(monkeypatch, chosen, spins):
+    monkeypatch.setattr(os, "environ", chosen)
+    assert run("builtins:int") == 0
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
