@@ -36,16 +36,11 @@ def _spearman(
 ) -> list[list[float]]:
     """Correlations of centred ranks with the ranks of each dimension, or of the coordinate along each axis."""
 
-    sizes = (ranks**2).sum(1)
-
     def of_column(column: Float[np.ndarray, " types"]) -> list[float]:
-        order = np.argsort(column)
-        own = _centred_ranks_of_sorted(column[order])
-        size = np.sqrt((own**2).sum() * sizes)
+        own = _centred_ranks(column)
+        size = np.sqrt((own**2).sum() * (ranks**2).sum(1))
         # sums instead of matrix products, whose last bits depend on what other threads do
-        return np.divide(
-            (ranks.take(order, axis=1) * own).sum(1), size, out=np.full(2, np.nan), where=size > 0
-        ).tolist()
+        return np.divide((ranks * own).sum(1), size, out=np.full(2, np.nan), where=size > 0).tolist()
 
     def of_some(dims: slice) -> list[list[float]]:
         found = embeddings.coordinates(dims) if axes is None else embeddings.dot(torch.from_numpy(axes[dims]))
@@ -58,9 +53,3 @@ def _spearman(
 
 def _centred_ranks(values: Float[np.ndarray, "*rows types"]) -> Float[np.ndarray, "*rows types"]:
     return np.asarray(stats.rankdata(values, axis=-1)) - (values.shape[-1] + 1) / 2
-
-
-def _centred_ranks_of_sorted(values: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
-    ends = np.flatnonzero(np.diff(values, append=np.inf)) + 1
-    starts = np.append(0, ends[:-1])
-    return np.repeat((starts + ends - len(values)) / 2, ends - starts)
