@@ -28,8 +28,7 @@ HERE = Path(__file__).parent
 KEPT = HERE / ".measured"
 NAMES = (
     "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
-    "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk",
-    "published_models",
+    "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk", "published_models",
 )  # fmt: skip
 NEED_TL4 = ("topk",)
 PACKAGES = (

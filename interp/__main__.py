@@ -10,7 +10,7 @@ from interp.declare import find
 
 SPINS = "20000"
 """How often a thread of torch looks for work before it sleeps, if the user does not say. By default it looks for
-milliseconds, and keeps other processes from its core: on a busy machine a command then takes twice as long."""
+milliseconds, and keeps other processes, and so itself, waiting on a busy machine."""
 
 
 def run(place: str = "interp.cli:main") -> int:

@@ -83,7 +83,7 @@ def _right(
 ) -> Float[np.ndarray, "tasks sets groups"]:
     """What dense probes on each of these sets of dimensions get right, with several sets side by side in one fit."""
     at_once = max(1, _AT_ONCE // (len(tasks) * group.X[0].numel()))
-    right: list[Float[np.ndarray, "samples groups"]] = []
+    right: list[Float[np.ndarray, "sets_tasks groups"]] = []
     for start in range(0, len(sets), at_once):
         some = sets[start : start + at_once]
         side_by_side = group.part(tasks * len(some))
