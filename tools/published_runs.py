@@ -54,7 +54,6 @@ compare OUT/attention OUT/report --out OUT/compared
 """The command lines, in an order in which each finds what it reads."""
 REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "generation", "encoding")}
 """SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
-WHEEL = ("model", "wheel", "wheel_sha256", "licence", "quantised_from")
 MEASURED = """
 import sys, time
 from interp import memory
@@ -77,8 +76,6 @@ this page. What is said of a model is said of this file, and of this text: the f
 commands). The numbers stand without verdicts, because the [controls](findings.md) are still being examined on these
 models.
 
-| model | wheel | SHA-256 of the wheel | licence | quantised from |
-|---|---|---|---|---|
 {models}
 
 ## Time and memory
@@ -88,7 +85,15 @@ CPU time and the largest resident memory of each command, in a process of its ow
 
 | command | {names} |
 |---|{columns}
+{cells}
+
+{refusals}
+
+The commands:
+
+```
 {commands}
+```
 
 """
 
@@ -103,11 +108,20 @@ class Run(NamedTuple):
     error: str
 
     @property
+    def command(self) -> str:
+        """Its name, and which part of the text it read."""
+        name, *words = self.line.split()
+        return f"{name} --shard {words[words.index('--shard') + 1]}" if "--shard" in words else name
+
+    @property
     def cell(self) -> str:
-        """Time and peak memory, or why the command was refused."""
-        if self.code:
-            return f"refused: {self.error.rpartition('error: ')[2]}"
-        return f"{self.seconds:.0f} s, {shown(self.peak)}"
+        """Time and peak memory, or that the command was refused."""
+        return "refused" if self.code else f"{self.seconds:.0f} s, {shown(self.peak)}"
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused."""
+        return self.error.rpartition("error: ")[2]
 
 
 def run(arguments: list[str], line: str) -> Run:
@@ -124,7 +138,7 @@ def runs(model: Path, out: Path) -> Iterator[Run]:
     for line in RUNS.strip().splitlines():
         arguments = [part.replace("OUT", str(out)) for part in shlex.split(line)]
         ended = run([str(model) if part == "MODEL" else part for part in arguments], line)
-        print(f"{model.name}: interp {line}: {ended.cell}", flush=True)
+        print(f"{model.name}: interp {line}: {ended.cell} {ended.reason}", flush=True)
         yield ended
 
 
@@ -141,14 +155,23 @@ def numbers(results: Iterable[Result]) -> str:
 
 def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results: dict[str, list[Result]]) -> str:
     """The page of the documentation."""
-    models = (f"| {' | '.join(str(each[key] or '') for key in WHEEL)} |" for each in provenances)
-    commands = (
-        f"| `interp {first.line}` | {' | '.join(ended.cell for ended in (first, *others))} |"
-        for first, *others in zip(*runs.values(), strict=True)
-    )
+    models = [
+        "- **{model}**: `{wheel}`, SHA-256 `{wheel_sha256}`; licence {licence}".format_map(wheel)
+        + (f"; quantised from {wheel['quantised_from']}" if wheel["quantised_from"] else "")
+        for wheel in provenances
+    ]
+    lines = list(zip(*runs.values(), strict=True))
+    cells = [f"| `{ended[0].command}` | {' | '.join(each.cell for each in ended)} |" for ended in lines]
+    refusals = [
+        f"- {name} refuses `{each.command}`: {each.reason}."
+        for name, ended in runs.items()
+        for each in ended
+        if each.code
+    ]
     head = PAGE.format(
         models="\n".join(models), cores=os.cpu_count(), machine=platform.machine(), names=" | ".join(runs),
-        columns="---|" * len(runs), commands="\n".join(commands),
+        columns="---|" * len(runs), cells="\n".join(cells), refusals="\n".join(refusals),
+        commands="\n".join(f"interp {ended[0].line}" for ended in lines),
     )  # fmt: skip
     sections = (f"## {name}\n\n{numbers(results[name])}" for name in results)
     return head + "\n".join(sections)

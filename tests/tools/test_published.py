@@ -178,11 +178,14 @@ def test_the_page_has_numbers_and_no_verdicts():
         findings = (finding,)
 
     names = list(published_runs.REFUSED)
-    wheels = [dict.fromkeys(published_runs.WHEEL, "x") | {"model": name, "quantised_from": None} for name in names]
-    runs = {name: [Run("frequency --out OUT", 0, 12.3, 2**30, "")] for name in names}
-    runs[names[1]] = [Run("frequency --out OUT", 2, 3.0, 0, "interp: error: there is no head")]
+    about = {"wheel": "x.whl", "wheel_sha256": "abc", "licence": "MIT", "quantised_from": None}
+    wheels = [about | {"model": name} for name in names]
+    line = "frequency --limit 3 --shard 0/2 --out OUT"
+    runs = {name: [Run(line, 0, 12.3, 2**30, "")] for name in names}
+    runs[names[1]] = [Run(line, 2, 3.0, 0, "interp: error: there is no head")]
     page = published_runs.page(wheels, runs, {name: [Measured(provenance={})] for name in names})
-    assert "| `interp frequency --out OUT` | 12 s, 1.0 GiB | refused: there is no head |" in page
+    assert "| `frequency --shard 0/2` | 12 s, 1.0 GiB | refused |" in page
+    assert f"- {names[1]} refuses `frequency --shard 0/2`: there is no head." in page
     assert page.count("the mean is 0.250 [0.125, 0.500].") == 2
     assert "None" not in page
     assert "partly" not in page.lower()
