@@ -297,8 +297,6 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
     if not 0 < share <= 1:
         raise ValueError(f"share must lie above 0 and be at most 1, found {share}")
     seed = check_seed(seed)
-    if share == 1:
-        return prepared
 
     def read() -> Iterator[Batch]:
         rng = np.random.default_rng(seed)
