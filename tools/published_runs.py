@@ -138,7 +138,7 @@ def runs(model: Path, out: Path) -> Iterator[Run]:
     for line in RUNS.strip().splitlines():
         arguments = [part.replace("OUT", str(out)) for part in shlex.split(line)]
         ended = run([str(model) if part == "MODEL" else part for part in arguments], line)
-        print(f"{model.name}: interp {line}: {ended.cell} {ended.reason}", flush=True)
+        print(f"{model.name}: interp {line}: {ended.cell} {ended.reason if ended.code else ''}", flush=True)
         yield ended
 
 
