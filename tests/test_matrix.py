@@ -73,7 +73,7 @@ class Subject:
 
     def forward(self, recipe: Any) -> Any:
         """The logits with a recipe active, which must change them and leave no hook."""
-        tokens = torch.arange(7, 17)[None]
+        tokens = torch.arange(7, 17, device=self.model.W_U.device)[None]
         with torch.no_grad():
             edited = self.model.run_with_hooks(tokens, fwd_hooks=recipe)
             assert not torch.equal(edited, self.model(tokens))
@@ -291,7 +291,7 @@ def folded(model: Any) -> Any:
 def _fired(subject: Subject) -> dict[str, torch.Tensor]:
     seen: dict[str, torch.Tensor] = {}
     with hooks.firing(subject.model, hooks.capture(subject.model, "logits", seen)):
-        subject.model(TOKENS[None])
+        subject.model(TOKENS[None].to(subject.model.W_U.device))
     return seen
 
 

@@ -48,7 +48,7 @@ def state(model: Any) -> dict[str, Any]:
         hooks = len(one._forward_hooks) + len(one._forward_pre_hooks)
         found[f"{name}, the module"] = id(one), one.training, hooks, sorted(vars(one))
     with torch.no_grad():
-        found["logits"] = copy.deepcopy(model).eval()(IDS).logits.numpy().tobytes()
+        found["logits"] = copy.deepcopy(model).eval()(IDS.to(model.device)).logits.cpu().numpy().tobytes()
     return found
 
 
