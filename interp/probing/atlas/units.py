@@ -97,10 +97,12 @@ def shared(one: Int[np.ndarray, "*draws n"], other: Int[np.ndarray, "*draws n"])
 
 def auc(counts: Float[Tensor, "2 bins units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
     """P(g > b) + ½ P(g = b) over all good and bad sentences, from their histograms, and the largest possible difference
-    from the AUC of the values themselves. Two values in one bin count ½, so it is at most `½ Σ_bin p_g p_b`."""
-    good, bad = counts / counts.sum(1, keepdim=True)
+    from the AUC of the values themselves. Two values in one bin count ½, so it is at most `½ Σ_bin p_g p_b`. Sums of
+    counts are exact, so that equal units are equal on every device."""
+    good, bad = counts.double()
     below = bad.cumsum(0) - bad / 2
-    return (good * below).sum(0), (good * bad).sum(0) / 2
+    n_comparisons = good.sum(0) * bad.sum(0)
+    return (good * below).sum(0) / n_comparisons, (good * bad).sum(0) / (2 * n_comparisons)
 
 
 def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
