@@ -34,8 +34,8 @@ def test_every_command_that_is_shown_exists():
         shown = [line for line in shown if "previous_token" not in line]  # the plug-in: tests/e2e/test_plugins.py
         for _, name, *words in ([word for word in line if word != "$"] for line in shown):
             assert name in commands, f"{page.name}: interp {name}"
-            known = {option for one in commands[name].params for option in (*one.opts, *one.secondary_opts)}
-            assert {word for word in words if word.startswith("--")} <= known, f"{page.name}: interp {name}"
+            flags = {flag for option in commands[name].params for flag in (*option.opts, *option.secondary_opts)}
+            assert {word for word in words if word.startswith("--")} <= flags, f"{page.name}: interp {name}"
 
 
 def test_links_lead_somewhere():
