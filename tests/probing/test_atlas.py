@@ -214,6 +214,14 @@ def test_an_auc_of_histograms_is_within_its_error():
         assert auc_variance(counts) == pytest.approx(placed)
 
 
+def test_units_that_separate_all_pairs_have_an_auc_of_exactly_one():
+    bad = torch.randint(0, 10, (30, 50), generator=torch.Generator().manual_seed(0))
+    counts = torch.zeros(2, 20, 50)
+    counts[1].scatter_add_(0, bad, torch.ones(30, 50))
+    counts[0].scatter_add_(0, bad.flip(1) + 10, torch.ones(30, 50))
+    assert (auc(counts)[0] == 1).all()
+
+
 def test_scores_of_constants():
     """A unit that differs by the same amount in each pair is first; one that never differs is never in the top."""
     x = np.random.default_rng(3).normal(size=(12, 2, 300))
