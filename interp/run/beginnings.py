@@ -30,13 +30,15 @@ def compare_bos(model: Model, batches: Batches) -> None:
 
     It is that of the first 64 tokens of the first 20 rows, without the first token of each, which nothing precedes if
     there is no BOS. It becomes part of what is known about the batches, as `bos_perplexity`. Nothing happens if no BOS
-    was left out.
+    was left out, or if there is no such token.
     """
     if batches.left_out_bos is None:
         return
     token = tokenizer_of(model).convert_ids_to_tokens(batches.left_out_bos)
     if "bos_perplexity" not in batches.seen:
         perplexity = _perplexity(model, batches, batches.left_out_bos)
+        if perplexity is None:
+            return
         batches.seen["bos_perplexity"] = perplexity
         _log.info("without %s, which the tokenizer has but does not put: %s", token, _in_words(perplexity))
     perplexity = batches.seen["bos_perplexity"]
@@ -50,14 +52,16 @@ def _in_words(perplexity: Mapping[str, float]) -> str:
     return f"{of} (first {_TOKENS} tokens of the first {_ROWS} rows)"
 
 
-def _perplexity(model: Model, batches: Batches, bos: int) -> dict[str, float]:
+def _perplexity(model: Model, batches: Batches, bos: int) -> dict[str, float] | None:
     longest = min(_TOKENS, int(model.cfg.n_ctx) - 1)
     rows = [row[:longest] for row in islice(_rows(batches), _ROWS)]
     sums = torch.zeros(3, dtype=torch.float64)
     with running(model):
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             sums += _nll(model, rows[start : start + _ROWS_AT_ONCE], bos)
-    without, preceded = (sums[:2] / sums[2].clamp(min=1)).exp().tolist()
+    if sums[2] == 0:
+        return None
+    without, preceded = (sums[:2] / sums[2]).exp().tolist()
     return {"without": without, "with": preceded}
 
 

@@ -254,6 +254,10 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     assert not any("bos=True" in caveat for caveat in effect.provenance["caveats"])
     read = interp.frequency.bias_effect(model, text, layout="texts", bos=True, progress=False)
     assert "bos_perplexity" not in read.provenance
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match="row"):
+        interp.frequency.bias_effect(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
+    assert not any("does not put" in line for line in caplog.messages)
 
 
 def test_bos_is_a_class_of_its_own(puts_bos):
