@@ -7,7 +7,7 @@ requested device. So memory never holds more than the model itself and one block
 
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,12 @@ from torch import Tensor
 
 from interp.models.beginning import remember_beginning
 from interp.models.drafts import Bridged, Draft, Hooked
+from interp.models.mapped import MappedWeights
 from interp.models.pretrained import MASKED, Stored, check_finite, context_of, headless, set_buffers
 from interp.models.sites import Model, view
 from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, sampled, streamed, wide_type
-from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
+from interp.models.verify import verify_all
 from interp.models.views import Tokens
 
 __all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled", "output", "trial"]
@@ -46,8 +47,6 @@ and at the last position of a long one. Between them it grows evenly, as the rou
 _MOST_READ = 1 / 12
 """The files are mapped again when as much of the model's own size has been read from them, because what was read stays
 in memory until then."""
-_SMALL = 2**24
-"""Files with fewer numbers stay mapped once: mapping them again takes longer than anything else and saves little."""
 _MAPPINGS_OF_TYPE = 4
 _LENGTH, _LONG = 32, 512
 _UNSUPPORTED = "TransformerLens does not support this model as it is configured"
@@ -67,7 +66,7 @@ def assembled(
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
     source, tokenizer = stored.checked(), stored.tokenizer()
-    batch = trial(stored.config, 2, _LENGTH)
+    batch = trial(stored.config, _LENGTH)
     rounded = _in_type(stored, dtype, batch) if dtype.itemsize < torch.float32.itemsize else None
     if (wide := wide_type(source)) != source.dtype:
         set_buffers(source, stored.buffers(wide))
@@ -82,12 +81,12 @@ def assembled(
         del source
         placement = placed(draft.reference, where, dtype)
         assembly = _Assembly(name, stored, draft, dtype, placement)
-        assembly.check_positions(trial(stored.config, 1 + (stored.config.model_type in MASKED), _LONG))
+        assembly.check_positions(trial(stored.config, _LONG))
         expected = assembly.run(batch)
     model = draft.model
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
-    placement.finish(model, dtype, stored.buffers(dtype))
+    placement.finish(model, dtype, stored.buffers(dtype) if stored.backend == "bridge" else {})
     has_head, real = view(model).why_no_head is None, batch.mask.bool()
     try:
         found = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers).float().cpu()
@@ -96,9 +95,7 @@ def assembled(
     found = found.log_softmax(-1) if has_head else found
     what = "log-probabilities" if has_head else "the last hidden states"
     apart = _check_parity(name, what, found[real], expected[real], None if rounded is None else rounded[real], dtype)
-    for verify in (verify_head, verify_scores, verify_neurons, verify_values):
-        with suppress(ValueError):  # refused when it is used
-            verify(model)
+    verify_all(model)
     return model, {what: apart}
 
 
@@ -122,14 +119,14 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
     """What transformers' own model gives in a type (see `output`)."""
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
+    weights = MappedWeights(model, stored.files)
     blocks = list(blocks_of(model))
-    last = set(blocks[:: max(len(blocks) // _MAPPINGS_OF_TYPE, 1)] if stored.n_numbers >= _SMALL else ())
+    last = set(blocks[:: max(len(blocks) // _MAPPINGS_OF_TYPE, 1)])
 
     def done(block: str) -> None:
         if block in last:  # release what was read from the files
-            fresh = dict(stored.mapped().named_parameters())
-            for name, parameter in model.named_parameters():
-                parameter.data = fresh[name].data
+            for name, weight in weights.again().items():
+                model.get_parameter(name).data = weight
 
     with streamed(model, dtype, done):
         return output(model, stored.config, batch)
@@ -152,9 +149,10 @@ def output(model: Any, config: Any, batch: Tokens) -> Tensor:
     return logits.float().cpu().log_softmax(-1)
 
 
-def trial(config: Any, rows: int, length: int) -> Tokens:
-    """Random tokens to compare models on, as far as the context reaches; for an encoder, only the first is whole."""
+def trial(config: Any, length: int) -> Tokens:
+    """A row of random tokens to compare models on, as far as the context reaches; for BERT also one that is padded."""
     length = min(context_of(config) or length, length)
+    rows = 1 + (config.model_type in MASKED)
     tokens = torch.randint(config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
     if config.model_type in MASKED:
@@ -168,8 +166,8 @@ class _Assembly:
     def __init__(self, name: str, stored: Stored, draft: Draft, dtype: torch.dtype, placement: Placement) -> None:
         self.name, self.stored, self.draft, self.where = name, stored, draft, (dtype, placement)
         self.blocks = blocks_of(draft.reference)
-        self.total = sum(one.numel() for one in draft.reference.parameters())
-        self.most_read = _MOST_READ * self.total * dtype.itemsize
+        self.weights = MappedWeights(draft.reference, stored.files)
+        self.most_read = _MOST_READ * dtype.itemsize * sum(one.numel() for one in draft.reference.parameters())
         self.settled: list[str] = []
         self.read = 0  # bytes
 
@@ -245,8 +243,7 @@ class _Assembly:
             self.renew()
 
     def renew(self) -> None:
-        """Release what was read from the files, unless they are small."""
-        if self.total < _SMALL:
-            return
+        """Release what was read from the files."""
         self.read = 0
-        self.draft.renew(self.stored, tuple(self.settled))
+        settled = tuple(self.settled)
+        self.draft.renew(self.weights.again(settled), settled)

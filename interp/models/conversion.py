@@ -21,7 +21,7 @@ from interp.paths import is_gguf, short_name
 
 __all__ = ["adapter_hash", "converted"]
 
-_ROWS, _LENGTH = 2, 32
+_LENGTH = 32
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def _convert(name: str, stored: Stored, adapter: Path | None, directory: str) ->
     if adapter is not None:
         _check_base(adapter, [name, stored.source, str(getattr(stored.config, "_name_or_path", ""))])
         model = _adapted(model, adapter)
-        batch = trial(stored.config, _ROWS, _LENGTH)
+        batch = trial(stored.config, _LENGTH)
         expected = output(model.get_base_model(), stored.config, batch)
         model = _merged(model, adapter)
     vars(model).pop("hf_quantizer", None)  # the weights are not quantised any more

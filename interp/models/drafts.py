@@ -3,8 +3,9 @@
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -15,7 +16,7 @@ import transformers
 from torch import Tensor
 
 from interp.models.hooked import NoHead
-from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of, headless
+from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, context_of, headless
 from interp.models.spread import Placement
 from interp.models.streaming import Workspace, blocks_of, wide_type
 from interp.models.views import Tokens, memory_order
@@ -57,8 +58,8 @@ class Draft(ABC):
         """Give a block of the model, or one of `parts`, its final weights. Returns how many bytes they had before."""
 
     @abstractmethod
-    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
-        """Take the same weights from another mapping of the files. `settled` are prefixes of names that are done."""
+    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
+        """Take the weights that are not settled from another mapping of the files. `settled` are prefixes of names."""
 
 
 class Hooked(Draft):
@@ -83,8 +84,9 @@ class Hooked(Draft):
         cfg = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
         if (positions := context_of(config)) is not None:
             cfg.n_ctx = min(cfg.n_ctx, positions)  # TransformerLens assumes 2,048 for Mistral
-        self._weights = partial(tl_loading.get_pretrained_state_dict, neutral, cfg, hf_model=source)
-        self._weights()  # raises for weights that TransformerLens does not know
+        state = tl_loading.get_pretrained_state_dict(neutral, cfg, hf_model=source)
+        views = _views(state.values(), source.parameters())
+        self._weights = {name: views.get(weight, weight.detach()) for name, weight in state.items()}
         cfg.tokenizer_name = None
         cfg.model_name = config.model_type
         if config.model_type == "bert":
@@ -93,7 +95,7 @@ class Hooked(Draft):
                 self.model.mlm_head = self.model.unembed = NoHead(cfg.d_model, cfg.d_vocab)
                 self.model.setup()  # without the hook points of the head
         else:
-            tokenizer = read_again(tokenizer, neutral)
+            tokenizer = _with_bos(tokenizer, neutral)
             self.model = HookedTransformer(
                 cfg, tokenizer, default_padding_side="right" if tokenizer else None, move_to_device=False
             )
@@ -121,18 +123,21 @@ class Hooked(Draft):
         _use_fast_gelu(module)
         return n_bytes
 
-    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
-        fresh = dict(stored.mapped().named_parameters())
+    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
         for name, parameter in self.reference.named_parameters():
-            gone = parameter.data.new_empty(1).expand(parameter.shape)  # a shape without memory
-            parameter.data = gone if name.startswith(settled) else fresh[name].data
+            if name.startswith(settled):
+                parameter.data = parameter.data.new_empty(1).expand(parameter.shape)  # a shape without memory
+            elif name in weights:
+                parameter.data = weights[name]
 
     def _bound(self, part: str) -> Any:
         """A part of the model whose parameters are views of the reference's weights."""
         path = part if part in self.parts else f"blocks.{part.rpartition('.')[2]}"
         module, prefix = self.model.get_submodule(path), f"{path}."
-        weights = {name: weight for name, weight in self._weights().items() if name.startswith(prefix)}
-        state = {name.removeprefix(prefix): weight.detach() for name, weight in weights.items()}
+        state = {}
+        for name, weight in self._weights.items():
+            if name.startswith(prefix):
+                state[name.removeprefix(prefix)] = weight.tensor() if isinstance(weight, _View) else weight
         module.load_state_dict(state, strict=False, assign=True)
         return module
 
@@ -152,14 +157,17 @@ class Bridged(Draft):
         self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.save_pretrained(neutral)
         source.set_attn_implementation("eager")  # the implementation that returns attention patterns
-        again = read_again(tokenizer or _stand_in(), neutral)
+        again = _with_bos(tokenizer or _stand_in(), neutral)
         self.model = TransformerBridge.boot_transformers(
             neutral, hf_model=source, tokenizer=again, device=str(source.device), dtype=source.dtype
         )
         fuse(self.model)
         self.reference.set_attn_implementation(source.config._attn_implementation)  # blocks of both share a mask
         self._wrapped, self._moved = source, False
-        self._views, self._copies = _derived(source, self.reference)
+        own = set(self.reference.parameters())
+        derived = set(source.parameters()) - own
+        self._views = _views(derived, own)
+        self._copies = derived - set(self._views)
         self.model.cfg.model_name = config.model_type
         self.model.cfg.n_ctx = context_of(config) or self.model.cfg.n_ctx
         if tokenizer is None or config.model_type in MASKED | SEQ2SEQ:
@@ -193,49 +201,63 @@ class Bridged(Draft):
         self._look_again()
         return n_bytes
 
-    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
+    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
         if not self._moved:
             return  # the model's own weights are those of the files
-        fresh = dict(stored.mapped().named_parameters())
         for name, parameter in self.reference.named_parameters():
-            if not name.startswith(settled):
-                parameter.data = fresh[name].data
+            if name in weights:
+                parameter.data = weights[name]
         self._look_again()
 
     def _look_again(self) -> None:
         """Renew views of weights that have moved, such as the queries in a joint matrix of queries, keys and values."""
-        for parameter, (owner, offset) in self._views.items():
-            start = owner.data.storage_offset() + offset
-            parameter.data = owner.data.as_strided(parameter.shape, parameter.stride(), start)
+        for parameter, view in self._views.items():
+            parameter.data = view.tensor()
 
 
-def _derived(
-    bridged: torch.nn.Module, plain: torch.nn.Module
-) -> tuple[dict[torch.nn.Parameter, tuple[torch.nn.Parameter, int]], set[torch.nn.Parameter]]:
-    """Parameters that a bridge has in addition to those of the wrapped model: views of these, each with its owner and
-    where it begins, and others."""
-    own = set(plain.parameters())
-    starts = {one.data_ptr(): one for one in own}
+@dataclass(frozen=True)
+class _View:
+    """Where a tensor lies in the memory of a parameter, whose data may be replaced."""
+
+    owner: torch.nn.Parameter
+    offset: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+    def tensor(self) -> Tensor:
+        """That part of the parameter as it is now."""
+        memory = self.owner.data
+        return memory.as_strided(self.shape, self.stride, memory.storage_offset() + self.offset)
+
+
+def _views(tensors: Iterable[Tensor], parameters: Iterable[torch.nn.Parameter]) -> dict[Tensor, _View]:
+    """Where tensors lie in the memory of these parameters, without those that lie elsewhere."""
+    starts = {parameter.data_ptr(): parameter for parameter in parameters}
     places = sorted(starts)
-    views: dict[torch.nn.Parameter, tuple[torch.nn.Parameter, int]] = {}
-    copies: set[torch.nn.Parameter] = set()
-    for parameter in set(bridged.parameters()) - own:
-        start = parameter.data_ptr()
+    found: dict[Tensor, _View] = {}
+    for tensor in tensors:
+        start = tensor.data_ptr()
         owner = starts[places[max(bisect_right(places, start) - 1, 0)]]
         offset = start - owner.data_ptr()
-        if 0 <= offset < owner.numel() * owner.element_size():
-            views[parameter] = owner, offset // owner.element_size()
-        else:
-            copies.add(parameter)
-    return views, copies
+        if 0 <= offset < owner.nbytes:
+            found[tensor] = _View(owner, offset // owner.element_size(), tensor.shape, tensor.stride())
+    return found
 
 
-def read_again(tokenizer: Any, directory: str) -> Any:
+def read_again(tokenizer: Any, directory: str, **options: Any) -> Any:
     """A tokenizer saved to its own directory, where TransformerLens finds its files."""
     if tokenizer is None:
         return None
     tokenizer.save_pretrained(directory)
-    return transformers.AutoTokenizer.from_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory, **options)
+
+
+def _with_bos(tokenizer: Any, directory: str) -> Any:
+    """A tokenizer that puts its BOS before every text, which TransformerLens would otherwise read once more."""
+    if getattr(tokenizer, "bos_token", None) is not None:
+        with suppress(ValueError):  # not every BOS can be put by every tokenizer
+            return read_again(tokenizer, directory, add_bos_token=True)
+    return read_again(tokenizer, directory)
 
 
 def _stand_in() -> Any:

@@ -3,6 +3,7 @@
 import copy
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,6 +77,10 @@ class _InMemory(Stored):
 
     model: Any = None
     own_tokenizer: Any = None
+
+    @property
+    def files(self) -> list[Path]:
+        return []
 
     @property
     def dtype(self) -> torch.dtype:

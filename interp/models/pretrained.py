@@ -62,7 +62,6 @@ _OF_DPR = {r"^(question_encoder|ctx_encoder|span_predictor\.encoder)\.bert_model
 """The names of the weights of a DPR encoder, and of the BERT that it is."""
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # buffers of older checkpoints
-_NUMBERS_AT_ONCE = 2**22
 _VOCABULARIES = (
     "tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
@@ -179,6 +178,11 @@ class Stored:
     @property
     def _place(self) -> str:
         return self.directory or self.source
+
+    @property
+    def files(self) -> list[Path]:
+        """The safetensors files of its weights."""
+        return _files(self._place, self.revision)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -421,7 +425,7 @@ def _check_weights(source: str, stored: Mapping[str, tuple[str, int]], model: An
 
 def check_finite(source: str, name: str, weight: Tensor) -> None:
     """Raise ValueError for a weight of a checkpoint that has NaN or infinite values."""
-    if not all(torch.isfinite(part).all() for part in weight.detach().flatten().split(_NUMBERS_AT_ONCE)):
+    if weight.numel() and not torch.isfinite(torch.stack(weight.detach().aminmax())).all():
         raise ValueError(f"{source}: weight {name} has NaN or infinite values; the checkpoint is damaged")
 
 

@@ -1,10 +1,12 @@
-"""Identities that hold for every model that interp reads correctly, checked on one row before a bridge is used.
+"""Identities that hold for every model that interp reads correctly, checked on two rows before a bridge is used.
 
 A `TransformerBridge` may wrap an architecture that was never tested. What its view says must reproduce the model's own
 numbers; otherwise the question is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -13,19 +15,42 @@ from torch import Tensor
 
 from interp.models.embeddings import Embeddings
 from interp.models.running import active_hooks, firing
-from interp.models.sites import Model, hook_name, trunk_output, view
+from interp.models.sites import Model, Recipe, hook_name, trunk_output, view
 from interp.models.views import Attention, HeadTensors, Site, Tokens, View
 
-__all__ = ["verify_head", "verify_neurons", "verify_queries", "verify_scores", "verify_values"]
+__all__ = ["verify_all", "verify_head", "verify_neurons", "verify_queries", "verify_scores", "verify_values"]
 
-_LENGTH = 16
+_ROWS, _LENGTH = 2, 16
 _LONGEST = 512
 _LIMITS = ("attention_chunk_size", "original_max_position_embeddings", "sliding_window", "window_size")
-"""Settings beyond which a model may treat positions differently, so that the row must be longer."""
+"""Settings beyond which a model may treat positions differently, so that the rows must be longer."""
 _LEAST_ATTENTION = 1e-20
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # some models compute a softmax in float32 whatever their dtype
 _TOLERANCE_OF_HALF = 0.25
-_verified: WeakKeyDictionary[Model, dict[Callable[[Model], None], int]] = WeakKeyDictionary()
+_FAILURES = (AttributeError, KeyError, IndexError, TypeError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Hooks that read two equal rows of a model, and the error of an identity that follows from what they have read and
+    from the logits."""
+
+    recipe: Recipe
+    error: Callable[[Tensor], float]
+    length: int = _LENGTH
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """An identity, which function checks it, what is refused without it, and what differs if it does not hold."""
+
+    name: str
+    check: Callable[[Model, View], _Check]
+    what: str
+    units: str
+
+
+_verified: WeakKeyDictionary[Model, dict[str, int]] = WeakKeyDictionary()
 
 
 def verify_head(model: Model) -> None:
@@ -34,7 +59,7 @@ def verify_head(model: Model) -> None:
     Checked once for a bridge: `x̂ = (x − m)/s`, `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped if
     the model does that, and for BERT with `x' = GELU(x W_fc + b_fc)` before it.
     """
-    _once(model, verify_head, _check_head, "its prediction head", "logits")
+    _verify(model, _HEAD)
 
 
 def verify_scores(model: Model) -> None:
@@ -43,7 +68,7 @@ def verify_scores(model: Model) -> None:
     Checked once for a bridge, in every layer: the log-softmax of `(R q) · (R (x W_K + b_K)) / scale` over the keys that
     a query sees, against the logarithm of the attention probabilities.
     """
-    _once(model, verify_scores, _check_scores, "attention scores", "log-probabilities of attention")
+    _verify(model, _SCORES)
 
 
 def verify_queries(model: Model) -> None:
@@ -51,7 +76,7 @@ def verify_queries(model: Model) -> None:
 
     Checked once for a bridge, in every layer: `q_m − q_1 = (x_m − x_1) W_Q`. An adapter on the queries is not in W_Q.
     """
-    _once(model, verify_queries, _check_queries, "what a dimension adds to queries", "queries")
+    _verify(model, _QUERIES)
 
 
 def verify_neurons(model: Model) -> None:
@@ -59,7 +84,7 @@ def verify_neurons(model: Model) -> None:
 
     Checked once for a bridge. This detects a norm after the MLP, or a factor on its output.
     """
-    _once(model, verify_neurons, _check_neurons, "what a neuron adds", "residual streams")
+    _verify(model, _NEURONS)
 
 
 def verify_values(model: Model) -> None:
@@ -67,53 +92,91 @@ def verify_values(model: Model) -> None:
 
     Checked once for a bridge. This detects a norm or a gate between the two.
     """
-    _once(model, verify_values, _check_values, "what attention moves", "weighted values")
+    _verify(model, _VALUES)
 
 
-def _once(
-    model: Model, which: Callable[[Model], None], check: Callable[[Model, View], float], what: str, units: str
-) -> None:
+def verify_all(model: Model) -> None:
+    """Check what `verify_head`, `verify_scores`, `verify_neurons` and `verify_values` check, in one forward pass.
+
+    Nothing is raised: what does not hold is refused when it is used.
+    """
+    seen = view(model)
+    if seen.wrapped is None:
+        return
+    identities = (_HEAD, _SCORES, _NEURONS, _VALUES)
+    checks = {}
+    for identity in identities:
+        with suppress(ValueError, *_FAILURES):
+            checks[identity.name] = identity.check(model, seen)
+    modules = _modules(seen)
+    try:
+        errors = _errors(model, seen, list(checks.values()))
+    except (ValueError, *_FAILURES):  # of one of them
+        for identity in identities:
+            with suppress(ValueError):
+                _verify(model, identity)
+        return
+    for name, error in zip(checks, errors, strict=True):
+        if error <= _allowed(model):
+            _verified.setdefault(model, {})[name] = modules
+
+
+def _verify(model: Model, identity: _Identity) -> None:
     seen = view(model)
     if seen.wrapped is None:
         return
     seen.refuse_drawn()
-    modules = hash(tuple((name, type(one).__name__) for name, one in seen.wrapped.named_modules()))  # such as adapters
-    if _verified.get(model, {}).get(which) == modules:
+    modules = _modules(seen)
+    if _verified.get(model, {}).get(identity.name) == modules:
         return
     if hooks := active_hooks(model):
         why = f"hooks are active on it ({', '.join(hooks[:3])})"
-        how = f"call interp.models.verify.{which.__name__}(model) once without them"
+        how = f"call interp.models.verify.{identity.name}(model) once without them"
         raise RuntimeError(f"this TransformerBridge has not been checked yet, and {why}; {how}")
-    kind, modules_of_both = type(seen.wrapped).__name__, {*model.modules(), *seen.wrapped.modules()}
-    training = [one for one in modules_of_both if one.training]
+    kind = type(seen.wrapped).__name__
     try:
-        model.eval()
-        with torch.no_grad():
-            error = check(model, seen)
-    except (AttributeError, KeyError, IndexError, TypeError, RuntimeError) as failure:
-        raise ValueError(f"{what} cannot be computed for this {kind}: {failure}") from failure
+        (error,) = _errors(model, seen, [identity.check(model, seen)])
+    except _FAILURES as failure:
+        raise ValueError(f"{identity.what} cannot be computed for this {kind}: {failure}") from failure
+    if not error <= _allowed(model):
+        differs = f"{identity.units} differ by {error:.1e} from the model's own (allowed {_allowed(model):.0e})"
+        raise ValueError(f"{identity.what} cannot be computed for this {kind}: {differs}, so interp cannot use them")
+    _verified.setdefault(model, {})[identity.name] = modules
+
+
+def _modules(seen: View) -> int:
+    """A number that changes with the modules of a model, such as adapters."""
+    return hash(tuple((name, type(module).__name__) for name, module in seen.wrapped.named_modules()))
+
+
+def _allowed(model: Model) -> float:
+    return _TOLERANCE.get(model.W_U.dtype, _TOLERANCE_OF_HALF)
+
+
+@torch.no_grad()
+def _errors(model: Model, seen: View, checks: Sequence[_Check]) -> list[float]:
+    """The errors of several checks, read in one forward pass without dropout."""
+    length = min(max(check.length for check in checks), model.cfg.n_ctx)
+    row = torch.randint(model.cfg.d_vocab, (1, length), generator=torch.Generator().manual_seed(0))
+    tokens = row.expand(_ROWS, length).to(model.W_U.device)
+    mask = torch.ones_like(tokens)
+    training = [module for module in {*model.modules(), *seen.wrapped.modules()} if module.training]
+    try:
+        if training:
+            model.eval()
+        with firing(model, [hook for check in checks for hook in check.recipe]):
+            logits = seen.run(Tokens(tokens, mask, tokens, mask), None).float()
+        return [check.error(logits) for check in checks]
     finally:
-        for one in training:
-            one.training = True
-    allowed = _TOLERANCE.get(model.W_U.dtype, _TOLERANCE_OF_HALF)
-    if not error <= allowed:
-        differs = f"{units} differ by {error:.1e} from the model's own (allowed {allowed:.0e})"
-        raise ValueError(f"{what} cannot be computed for this {kind}: {differs}, so interp cannot use them")
-    _verified.setdefault(model, {})[which] = modules
+        for module in training:
+            module.training = True
 
 
-def _row(model: Model, length: int) -> Tokens:
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.cfg.d_vocab, (1, min(length, model.cfg.n_ctx)), generator=generator)
-    tokens = tokens.to(model.W_U.device)
-    return Tokens(tokens, torch.ones_like(tokens), tokens, torch.ones_like(tokens))
-
-
-def _check_head(model: Model, seen: View) -> float:
+def _check_head(model: Model, seen: View) -> _Check:
     head = seen.head()
     if head.norm == "folded rms":
-        return 0.0  # the matrices of such a head are never read
-    names = {"h": hook_name(model, "head_input"), "u": hook_name(model, "logits"), "x": trunk_output(model)}
+        return _Check([], lambda logits: 0.0)  # the matrices of such a head are never read
+    names = {"h": hook_name(model, "head_input"), "x": trunk_output(model)}
     if head.norm is not None and seen.refused("head_norm") is None:
         names["normed"] = hook_name(model, "head_norm")
     found: dict[str, Tensor] = {}
@@ -121,18 +184,19 @@ def _check_head(model: Model, seen: View) -> float:
     def keep(activation: Tensor, hook: object, name: str) -> None:
         found[name] = activation.float()
 
-    with firing(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
-        logits = seen.run(_row(model, _LENGTH), None).float()
-    u = Embeddings(head.W_U).dot(found["h"][0])[None]
-    u = u if head.b_U is None else u + head.b_U.float()
-    finished = head.scale * u
-    pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
-    if head.norm is not None:
-        normed = _normed(head, found["x"]) if head.W_fc is None else _encoder_norm(head, found["x"])
-        h = normed if head.gamma is None else normed * head.gamma.float()
-        pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
-        pairs += [(normed, found["normed"])] if "normed" in found else []
-    return _largest([(ours - theirs).abs().max() / theirs.abs().max().clamp(min=1) for ours, theirs in pairs])
+    def error(logits: Tensor) -> float:
+        u = Embeddings(head.W_U).dot(found["h"].flatten(0, 1)).view_as(logits)
+        u = u if head.b_U is None else u + head.b_U.float()
+        finished = head.scale * u
+        pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
+        if head.norm is not None:
+            normed = _normed(head, found["x"]) if head.W_fc is None else _encoder_norm(head, found["x"])
+            h = normed if head.gamma is None else normed * head.gamma.float()
+            pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
+            pairs += [(normed, found["normed"])] if "normed" in found else []
+        return _largest([(ours - theirs).abs().max() / theirs.abs().max().clamp(min=1) for ours, theirs in pairs])
+
+    return _Check([(name, partial(keep, name=key)) for key, name in names.items()], error)
 
 
 def _largest(errors: list[Tensor]) -> float:
@@ -152,11 +216,11 @@ def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=head.eps)
 
 
-def _check_scores(model: Model, seen: View) -> float:
+def _check_scores(model: Model, seen: View) -> _Check:
     every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
     layers = [(layer, attention) for layer, attention in every if not attention.why_not]
     errors: list[Tensor] = []
-    recipe = []
+    recipe: Recipe = []
     for layer, attention in layers:
         found: dict[str, Tensor] = {}
 
@@ -170,15 +234,13 @@ def _check_scores(model: Model, seen: View) -> float:
         for key, site in sites.items():
             name = hook_name(model, site, layer)  # type: ignore[arg-type]
             recipe.append((name, partial(keep, key=key, found=found, attention=attention)))
-    with firing(model, recipe):
-        seen.run(_row(model, _long_enough(seen)), model.cfg.n_layers)
-    return _largest(errors)
+    return _Check(recipe, lambda logits: _largest(errors), _long_enough(seen))
 
 
-def _check_queries(model: Model, seen: View) -> float:
+def _check_queries(model: Model, seen: View) -> _Check:
     every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
     errors: list[Tensor] = []
-    recipe = []
+    recipe: Recipe = []
     for layer, attention in [(layer, attention) for layer, attention in every if not attention.why_not]:
         inputs: list[Tensor] = []
 
@@ -191,9 +253,7 @@ def _check_queries(model: Model, seen: View) -> float:
         x_name = hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer)
         recipe.append((x_name, lambda x, hook, inputs=inputs: inputs.append(x)))
         recipe.append((hook_name(model, "q", layer), partial(compare, inputs=inputs, attention=attention)))
-    with firing(model, recipe):
-        seen.run(_row(model, _LENGTH), model.cfg.n_layers)
-    return _largest(errors)
+    return _Check(recipe, lambda logits: _largest(errors))
 
 
 def _attention_input(attention: Attention, activation: Tensor) -> Tensor:
@@ -212,9 +272,9 @@ def _long_enough(seen: View) -> int:
     return max([_LENGTH, *(limit + 8 for limit in limits if isinstance(limit, int) and limit <= _LONGEST)])
 
 
-def _check_values(model: Model, seen: View) -> float:
+def _check_values(model: Model, seen: View) -> _Check:
     errors: list[Tensor] = []
-    recipe = []
+    recipe: Recipe = []
     keys: tuple[Site, ...] = ("v", "pattern", "z")
     for layer in range(model.cfg.n_layers):
         found: dict[str, Tensor] = {}
@@ -230,23 +290,29 @@ def _check_values(model: Model, seen: View) -> float:
         for key in keys:
             name = hook_name(model, key, layer)
             recipe.append((name, partial(keep, key=key, found=found)))
-    with firing(model, recipe):
-        seen.run(_row(model, _LENGTH), model.cfg.n_layers)
-    return _largest(errors)
+    return _Check(recipe, lambda logits: _largest(errors))
 
 
-def _check_neurons(model: Model, seen: View) -> float:
+def _check_neurons(model: Model, seen: View) -> _Check:
     last = model.cfg.n_layers - 1
-    W_out, tokens = seen.W_out(last).to(model.W_U.device).float(), _row(model, _LENGTH)
+    W_out = seen.W_out(last).to(model.W_U.device).float()
     edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(W_out)
-    found: list[Tensor] = []
-    read = [(trunk_output(model), lambda resid, hook: found.append(resid.float()))]
-    edited = [(hook_name(model, "mlp_post", last), lambda neurons, hook: (neurons + edit).to(neurons.dtype))]
-    for recipe in (read, edited + read):
-        with firing(model, recipe):
-            seen.run(tokens, model.cfg.n_layers)
-    expected = edit @ W_out
-    return float((found[1] - found[0] - expected).abs().max() / expected.abs().max().clamp(min=1))
+    resid: list[Tensor] = []
+
+    def edit_second_row(neurons: Tensor, hook: object) -> Tensor:
+        first, second = neurons.chunk(_ROWS)  # some models have no axis of rows here
+        return torch.cat([first, (second + edit).to(neurons.dtype)])
+
+    def error(logits: Tensor) -> float:
+        plain, edited = resid[0].float()
+        expected = edit @ W_out
+        return float((edited - plain - expected).abs().max() / expected.abs().max().clamp(min=1))
+
+    return _Check(
+        [(hook_name(model, "mlp_post", last), edit_second_row),
+         (trunk_output(model), lambda activation, hook: resid.append(activation))],
+        error,
+    )  # fmt: skip
 
 
 def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
@@ -270,3 +336,10 @@ def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
     error = (scores.masked_fill(~visible, -torch.inf).log_softmax(-1) - alpha.log())[compared].abs()
     hidden = (pattern * ~visible).amax()
     return error.max() if hidden < _LEAST_ATTENTION else torch.full_like(hidden, torch.inf)
+
+
+_HEAD = _Identity("verify_head", _check_head, "its prediction head", "logits")
+_SCORES = _Identity("verify_scores", _check_scores, "attention scores", "log-probabilities of attention")
+_QUERIES = _Identity("verify_queries", _check_queries, "what a dimension adds to queries", "queries")
+_NEURONS = _Identity("verify_neurons", _check_neurons, "what a neuron adds", "residual streams")
+_VALUES = _Identity("verify_values", _check_values, "what attention moves", "weighted values")
