@@ -176,8 +176,9 @@ def batches(
         separator: a string put after each text.
         layout: `"packed"` or `"texts"`. Default: `"packed"` for causal models and `"texts"` for encoders.
         context: tokens per row, at most the model's context. Default: the model's context, but at most 1,024.
-        batch_size: rows per batch. Default: as many as make about 4,096 tokens and 2²⁶ logits, or the largest power of
-            two of them whose forward pass fits in half of the machine's memory after subtracting the weights.
+        batch_size: rows per batch. Default: as many as have at most 4,096 tokens, padding included, and 2²⁶ logits
+            (but one full row at least), or fewer if their forward pass does not fit in half of the machine's memory
+            after subtracting the weights.
         bos: where a causal model reads a beginning-of-sequence token: at the start of each row (`"rows"`), before each
             text (`"texts"`), both (True) or nowhere (False). `"auto"` is `"rows"` if the tokenizer itself puts one
             before a text, as those of Llama and Gemma do, `"texts"` if tools/train.py trained the model in this way,
@@ -211,15 +212,13 @@ def batches(
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     device = model.W_U.device
-    if batch_size is None:
-        room = room_for_batches(weights_of(model))
-        batch_size = default_rows(widths(model), context, itemsize=model.W_U.dtype.itemsize, room=room)
+    most = _most_tokens(model, context) if batch_size is None else None
     known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
     pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
     special = [token_id for token_id in known.values() if token_id is not None]
 
     settings: dict[str, Any] = {
-        "layout": layout, "context": int(context), "batch_size": int(batch_size),
+        "layout": layout, "context": int(context), "batch_size": batch_size, "tokens_per_batch": most,
         "bos": False if given is not None else settled_bos(model, bos), "eos": eos,
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
@@ -232,7 +231,8 @@ def batches(
 
     def read() -> Iterator[Batch]:
         empty = True
-        for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
+        rows = _by_length(stream.rows()) if layout == "texts" else stream.rows()
+        for group in _groups(rows, batch_size, most):
             empty = False
             batch = _batch_of(group, pad_id, layout)
             if encoder:
@@ -245,6 +245,12 @@ def batches(
             raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
 
     return Batches(settings, read=read, rows=stream.rows, **stream.of_whom)
+
+
+def _most_tokens(model: Model, context: int) -> int:
+    """How many tokens a batch has at most, padding included."""
+    room = room_for_batches(weights_of(model))
+    return context * default_rows(widths(model), context, itemsize=model.W_U.dtype.itemsize, room=room)
 
 
 def _batch_of(group: Sequence[Row], pad_id: int, layout: Layout) -> Batch:
@@ -402,10 +408,22 @@ def check_ids(model: Model, ids: Int[Tensor, "*rows pos"]) -> None:
         raise ValueError(f"token ids must lie in {expected} for this model, found {least} … {most}")
 
 
-def _groups(rows: Iterator[Row], batch_size: int, *, sort: bool) -> Iterator[list[Row]]:
-    """Rows grouped into batches; with `sort`, ordered by length within windows."""
-    while window := list(islice(rows, max(_WINDOW, batch_size) if sort else batch_size)):
-        if sort:
-            window.sort(key=lambda row: len(row.ids))
-        for start in range(0, len(window), batch_size):
-            yield window[start : start + batch_size]
+def _by_length(rows: Iterator[Row]) -> Iterator[Row]:
+    """Rows ordered by length within windows."""
+    while window := list(islice(rows, _WINDOW)):
+        yield from sorted(window, key=lambda row: len(row.ids))
+
+
+def _groups(rows: Iterator[Row], batch_size: int | None, most: int | None) -> Iterator[list[Row]]:
+    """Rows grouped into batches of this size, or else of this many tokens at most, padding included."""
+    group: list[Row] = []
+    longest = 0
+    for row in rows:
+        longest = max(longest, len(row.ids))
+        full = len(group) == batch_size if most is None else (len(group) + 1) * longest > most
+        if group and full:
+            yield group
+            group, longest = [], len(row.ids)
+        group.append(row)
+    if group:
+        yield group

@@ -17,6 +17,7 @@ import interp
 from interp import corpora, paths
 from interp.corpora import tokens, unigrams
 from interp.corpora.unigrams import Unigrams
+from interp.models import footprint
 from interp.testing import toy_tokenizer
 
 
@@ -126,6 +127,25 @@ def test_one_text_per_row(load_toy, texts):
         expected += [[5, *pieces[i : i + 19]] for i in range(0, len(pieces), 19)]
     assert sorted(found) == sorted(expected)
     assert [len(row) for row in found] == sorted(len(row) for row in found)
+
+
+@pytest.mark.parametrize("layout", ["texts", "packed"])
+def test_a_batch_holds_at_most_so_many_tokens(layout, load_toy, texts, monkeypatch):
+    """As many rows as fit, and the same rows as in batches of one row."""
+    monkeypatch.setattr(footprint, "_TOKENS_PER_BATCH", 100)
+    model = load_toy("gpt2")
+    read = corpora.batches(model, texts * 3, layout=layout, context=20)
+    assert (read.settings["batch_size"], read.settings["tokens_per_batch"]) == (None, 100)
+    assert max(batch.tokens.numel() for batch in read) <= 100
+    for batch, following in itertools.pairwise(read):
+        assert (len(batch.tokens) + 1) * following.mask[0].sum() > 100
+    assert rows(read) == rows(corpora.batches(model, texts * 3, layout=layout, context=20, batch_size=1))
+
+
+def test_a_row_of_more_tokens_is_a_batch_of_its_own(load_toy, texts, monkeypatch):
+    monkeypatch.setattr(footprint, "_LOGITS_PER_BATCH", 1)
+    read = corpora.batches(load_toy("gpt2"), texts, context=20)
+    assert {tuple(batch.tokens.shape) for batch in read} == {(1, 20)}
 
 
 def test_encoder_rows_are_framed(load_toy, texts):

@@ -175,14 +175,14 @@ def test_a_context_beyond_the_models_is_refused():
 
 def test_rows_by_default_obey_memory(monkeypatch, texts, load_toy):
     model = load_toy("gpt2")
-    assert interp.corpora.batches(model, texts, context=24).settings["batch_size"] == 170
+    assert interp.corpora.batches(model, texts, context=24).settings["tokens_per_batch"] == 170 * 24
     sizes = widths(model)
     enough = sizes.block_bytes(40, 24, 4)
     monkeypatch.setattr(memory, "total", lambda device="cpu": PROCESS + sum(weights_of(model).values()) + 2 * enough)
-    found = interp.corpora.batches(model, texts, context=24).settings["batch_size"]
-    assert found == 32, "the largest power of two"
+    found = interp.corpora.batches(model, texts, context=24).settings["tokens_per_batch"]
+    assert found == 32 * 24, "the largest power of two"
     monkeypatch.setattr(memory, "total", lambda device="cpu": 0)
-    assert interp.corpora.batches(model, texts, context=24).settings["batch_size"] == 1
+    assert interp.corpora.batches(model, texts, context=24).settings["tokens_per_batch"] == 24
 
 
 def test_rows_by_default_never_exceed_what_they_were():
