@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
 from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of
-from interp.corpora.sentences import Cut, Row, masked_positions, numbered, packed_rows, padded, text_rows
+from interp.corpora.sentences import Cut, Row, masked_positions, numbered, packed_rows, padded, text_rows, together
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
@@ -212,13 +212,13 @@ def batches(
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     device = model.W_U.device
-    most = _most_tokens(model, context) if batch_size is None else None
     known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
     pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
     special = [token_id for token_id in known.values() if token_id is not None]
 
     settings: dict[str, Any] = {
-        "layout": layout, "context": int(context), "batch_size": batch_size, "tokens_per_batch": most,
+        "layout": layout, "context": int(context), "batch_size": batch_size,
+        "tokens_per_batch": _most_tokens(model, context) if batch_size is None else None,
         "bos": False if given is not None else settled_bos(model, bos), "eos": eos,
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
@@ -232,7 +232,7 @@ def batches(
     def read() -> Iterator[Batch]:
         empty = True
         rows = _by_length(stream.rows()) if layout == "texts" else stream.rows()
-        for group in _groups(rows, batch_size, most):
+        for group in _grouped(rows, batch_size, settings["tokens_per_batch"]):
             empty = False
             batch = _batch_of(group, pad_id, layout)
             if encoder:
@@ -414,16 +414,10 @@ def _by_length(rows: Iterator[Row]) -> Iterator[Row]:
         yield from sorted(window, key=lambda row: len(row.ids))
 
 
-def _groups(rows: Iterator[Row], batch_size: int | None, most: int | None) -> Iterator[list[Row]]:
-    """Rows grouped into batches of this size, or else of this many tokens at most, padding included."""
-    group: list[Row] = []
-    longest = 0
-    for row in rows:
-        longest = max(longest, len(row.ids))
-        full = len(group) == batch_size if most is None else (len(group) + 1) * longest > most
-        if group and full:
+def _grouped(rows: Iterator[Row], batch_size: int | None, most_tokens: int) -> Iterator[list[Row]]:
+    """Rows grouped into batches of this size, or else of at most so many tokens."""
+    if batch_size is None:
+        yield from together(rows, lambda row: len(row.ids), most_tokens)
+    else:
+        while group := list(islice(rows, batch_size)):
             yield group
-            group, longest = [], len(row.ids)
-        group.append(row)
-    if group:
-        yield group

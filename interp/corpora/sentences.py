@@ -1,8 +1,8 @@
 """Text as token ids: cutting, padding and masking."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,8 +16,10 @@ from interp.declare import Bos
 from interp.models.sites import Model
 
 __all__ = ["Cut", "Row", "encode", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
-__all__ += ["text_rows"]
+__all__ += ["text_rows", "together"]
 
+T = TypeVar("T")
+_ENOUGH_TOKENS = 512
 _ROWS_OF_A_STRETCH = 8
 
 
@@ -60,6 +62,28 @@ def padded(
     side = "left" if left else "right"
     tokens = pad_sequence(parts, batch_first=True, padding_value=pad_id, padding_side=side)
     return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
+
+
+def together(items: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Items that are read in one batch, which has as many rows as there are items and as many columns as the longest.
+
+    A batch has at most `most` tokens, padding included, and at least one item. It also ends if it has enough tokens to
+    keep a machine busy and the next item would let padding be more than an eighth of it. So items should come in order
+    of length.
+    """
+    batch: list[T] = []
+    longest = real = 0
+    for item in items:
+        own = length(item)
+        size = (len(batch) + 1) * max(longest, own)
+        padding = size - real - own
+        if batch and (size > most or (real >= _ENOUGH_TOKENS and padding > size / 8)):
+            yield batch
+            batch, longest, real = [], 0, 0
+        batch.append(item)
+        longest, real = max(longest, own), real + own
+    if batch:
+        yield batch
 
 
 class Cut(NamedTuple):

@@ -24,7 +24,7 @@ from interp.corpora import Batches
 from interp.corpora.alignment import Aligned, aligned, cuts_words
 from interp.corpora.batching import Batch
 from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of, unframed
-from interp.corpora.sentences import encode, sentence_rows
+from interp.corpora.sentences import encode, sentence_rows, together
 from interp.corpora.tokens import Counted, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
 from interp.declare import Bos
@@ -114,14 +114,14 @@ class Sentences:
         """The numbers of the sentences to read at once, longest first, such that there are few enough tokens, and few
         enough logits if the prediction head must read all of them at once. Those of an encoder have equal lengths."""
         order = np.argsort(-lengths, kind="stable")
-        at_once = self.encoder or view(self.model).starts_within
-        most = TOKENS_AT_ONCE if at_once else LOGITS_AT_ONCE // self.model.W_U.shape[1]
-        while len(order):
-            longest = int(lengths[order[0]])
-            alike = order[lengths[order] == longest] if self.encoder else order
-            n_tokens = longest * (longest - 2) if self.encoder else longest
-            yield (chosen := alike[: max(1, most // n_tokens)])
-            order = order[len(chosen) :]
+        if self.encoder:
+            for length in dict.fromkeys(lengths[order].tolist()):
+                alike, size = order[lengths[order] == length], max(1, TOKENS_AT_ONCE // (length * (length - 2)))
+                yield from (alike[start : start + size] for start in range(0, len(alike), size))
+            return
+        most = TOKENS_AT_ONCE if view(self.model).starts_within else LOGITS_AT_ONCE // self.model.W_U.shape[1]
+        for chosen in together(order, lambda i: int(lengths[i]), most):
+            yield np.array(chosen)
 
     def _masked(self, chosen: Int[np.ndarray, " sentence"]) -> Batch:
         """One row for each token of sentences of equal length, in which it is masked."""

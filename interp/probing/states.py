@@ -22,7 +22,7 @@ from interp.checks import check_choice, warn, whole_number
 from interp.corpora.batching import Batch
 from interp.corpora.frames import frame, settled_bos, tokenizer_of
 from interp.corpora.pairs import check_pairs, sentences_of
-from interp.corpora.sentences import encode, sentence_rows
+from interp.corpora.sentences import encode, sentence_rows, together
 from interp.corpora.tokens import Counted
 from interp.declare import Bos, Several, listed
 from interp.disk import uninterrupted
@@ -292,12 +292,8 @@ def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
 
 def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:
     """Batches of rows in order of length, which need little padding on the right, with the numbers of their rows."""
-    groups: list[list[int]] = [[]]
-    for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
-        if groups[-1] and (len(groups[-1]) + 1) * len(rows[i]) > TOKENS_AT_ONCE:
-            groups.append([])
-        groups[-1].append(i)
-    for group in groups:
+    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for group in together(by_length, lambda i: len(rows[i]), TOKENS_AT_ONCE):
         yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import interp
 from interp import corpora, paths
-from interp.corpora import tokens, unigrams
+from interp.corpora import sentences, tokens, unigrams
 from interp.corpora.unigrams import Unigrams
 from interp.models import footprint
 from interp.testing import toy_tokenizer
@@ -140,6 +140,23 @@ def test_a_batch_holds_at_most_so_many_tokens(layout, load_toy, texts, monkeypat
     for batch, following in itertools.pairwise(read):
         assert (len(batch.tokens) + 1) * following.mask[0].sum() > 100
     assert rows(read) == rows(corpora.batches(model, texts * 3, layout=layout, context=20, batch_size=1))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [
+        ([1] * 10 + [40], [11]),  # few tokens, whatever the padding
+        ([1] * 512 + [2], [512, 1]),  # half of it would be padding
+        ([10] * 60 + [11], [61]),  # less than an eighth
+        ([9] * 300, [100, 100, 100]),
+        ([901], [1]),
+        ([], []),
+    ],
+)
+def test_what_is_read_together(lengths, sizes):
+    groups = list(sentences.together(lengths, lambda length: length, 900))
+    assert [len(group) for group in groups] == sizes
+    assert [length for group in groups for length in group] == lengths
 
 
 def test_a_row_of_more_tokens_is_a_batch_of_its_own(load_toy, texts, monkeypatch):
