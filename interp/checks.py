@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 __all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids", "check_width"]
@@ -41,7 +42,7 @@ def finite_number(value: Any, what: str) -> float:
 
     Raises TypeError if the value is not a real number, and ValueError if it is not finite, or too large for a float.
     """
-    if isinstance(value, bool | str | bytes | complex):
+    if isinstance(value, bool | np.bool_ | str | bytes | complex):
         raise TypeError(f"{what} must be a number, found {value!r}")
     try:
         number = float(value)

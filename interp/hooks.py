@@ -130,7 +130,7 @@ def adjust_logits(
     """
     head = prediction_head(model)
     head.refuse_cap("they cannot be adjusted exactly")
-    prior, d_vocab = torch.as_tensor(log_prior), model.W_U.shape[1]
+    prior, d_vocab = _real(log_prior, "log_prior"), model.W_U.shape[1]
     if (shape := tuple(prior.shape)) != (d_vocab,):
         raise ValueError(f"log_prior must have one value for each of {d_vocab} tokens, found shape {shape}")
     if not torch.isfinite(prior).all():
@@ -182,20 +182,31 @@ def ablate_dims(
     check_choice("where", where, ("keys", "queries", "residual"))
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means= with one value per dimension, and mode='zero' takes no means")
-    fill = torch.zeros(model.cfg.d_model) if means is None else torch.as_tensor(means)
+    fill = torch.zeros(model.cfg.d_model) if means is None else _real(means, "means")
     if fill.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
-    if fill.is_complex():
-        raise ValueError("means are complex; expected the mean of each dimension, a real number")
-    if not torch.isfinite(fill).all():
-        raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
     fill = fill[chosen].to(model.W_U)
+    if not torch.isfinite(fill).all():
+        raise ValueError(f"means has values that are NaN, infinite or too large for {fill.dtype}")
     if where == "residual":
         name = state_name(model, layer)
         return [(name, Edit(model, name, lambda resid, hook: _filled(resid, chosen, fill)))]
     if where == "queries":
         verify_queries(model)
     return _ablate_projection(model, qk_circuit(model, layer), where, chosen, fill)
+
+
+def _real(values: Any, what: str) -> Tensor:
+    """Real numbers as a tensor. Raises TypeError for anything else (strings, truth values, complex numbers), and
+    ValueError for whole numbers that are too large."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = ValueError if "verflow" in str(error) else TypeError
+        raise kind(f"{what} must be real numbers, found {values!r:.60}") from error
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise TypeError(f"{what} must be real numbers, found {str(tensor.dtype).removeprefix('torch.')}")
+    return tensor
 
 
 def _ablate_projection(

@@ -31,15 +31,45 @@ CASES: dict[str, Case] = {
         "tau must be a number, found 1j",
         lambda w: hooks.adjust_logits(w.model("gpt2"), np.full(67, -1.0), 1j),
     ),
+    "numpy's True for a factor": (
+        TYPE,
+        "factor must be a number",
+        lambda w: hooks.scale_bias(w.model("gpt2"), "ln", np.True_),
+    ),
+    "a complex prior": (
+        TYPE,
+        "log_prior must be real numbers, found complex64",
+        lambda w: hooks.adjust_logits(w.model("gpt2"), torch.zeros(67, dtype=torch.complex64), 1.0),
+    ),
     "complex means": (
-        BAD,
-        "means are complex",
+        TYPE,
+        "means must be real numbers, found complex64",
         lambda w: taken(w, mode="mean", means=torch.full((16,), 1j)),
+    ),
+    "means that are true or false": (
+        TYPE,
+        "means must be real numbers, found bool",
+        lambda w: taken(w, mode="mean", means=[True] * 16),
+    ),
+    "means of full-width digits": (
+        TYPE,
+        "means must be real numbers, found ['３'",
+        lambda w: taken(w, mode="mean", means=["３"] * 16),
+    ),
+    "means beyond whole numbers": (
+        BAD,
+        "means must be real numbers, found [1000",
+        lambda w: taken(w, mode="mean", means=[10**400] * 16),
+    ),
+    "means beyond float32": (
+        BAD,
+        "too large for torch.float32",
+        lambda w: taken(w, mode="mean", means=np.full(16, 1e300)),
     ),
     "an unknown mode": (BAD, "unknown mode 'median'", lambda w: taken(w, where="residual", mode="median")),
     "means of NaN": (
         BAD,
-        "means has NaN or infinite values",
+        "means has values that are NaN, infinite or too large",
         lambda w: taken(w, mode="mean", means=torch.full((16,), np.nan)),
     ),
     "part of a layer": (TYPE, "a layer must be a whole number, found 0.5", lambda w: taken(w, 0.5)),
