@@ -107,6 +107,10 @@ def test_the_check_finds_what_is_not_exact(model):
         bias = view(model).head().b_ln.clone()
         return [(name, lambda h, hook: h + bias)]
 
+    def stale_from_the_first_call(model: Any) -> Recipe:
+        kept: dict[str, Any] = {}
+        return [(name, lambda h, hook: h + kept.setdefault("bias", view(model).head().b_ln.clone().detach()))]
+
     def of_row(model: Any) -> Recipe:
         return [(name, lambda h, hook: h - h.mean(1, keepdim=True))]
 
@@ -114,6 +118,7 @@ def test_the_check_finds_what_is_not_exact(model):
         (with_state, "in two threads"),
         (detached, "gradient along a random direction"),
         (stale, "after parameters were edited"),
+        (stale_from_the_first_call, "after parameters were edited"),
         (of_row, "a row of one token differs"),
     ]:
         with pytest.raises(AssertionError, match=words):
