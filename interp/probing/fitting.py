@@ -112,7 +112,7 @@ def fit_sparse(
     tasks, _, d = X.shape
 
     def draw(sampler: Callable[..., Tensor]) -> Tensor:
-        drawn = {seed: sampler(d, generator=generator) for seed, generator in generators.items()}
+        drawn = {seed: sampler(d, generator=generator, dtype=torch.float32) for seed, generator in generators.items()}
         return torch.stack([drawn[seed] for seed in seeds]).to(X)
 
     weight, log_alpha = _SPREAD * draw(torch.randn), _START + _SPREAD * draw(torch.randn)

@@ -37,6 +37,11 @@ def ablated(model):
     return {"effect": attention.ablation_effect(model, TOKENS, outliers, **how, **QUIET)}
 
 
+def probed(model):
+    how = {"states": [1], "l0_strengths": [0.7], "ks": [2], "seeds": [0], "steps": 50}
+    return {"probes": probing.sweep(states(model), controls=("none", "flip", "rotation"), **how, **QUIET).probes}
+
+
 @pytest.fixture
 def default_type():
     before = torch.get_default_dtype()
@@ -45,7 +50,7 @@ def default_type():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("analysis", [collected, studied, ablated])
+@pytest.mark.parametrize("analysis", [collected, studied, ablated, probed])
 def test_the_default_type_changes_nothing(analysis, dtype, load_toy, default_type):
     model = load_toy("gpt2")
     expected = analysis(model)
