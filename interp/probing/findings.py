@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from interp.findings import Finding, Verdict, side
-from interp.probing.uncertainty import bootstrapped, off_diagonal, resampled, why_no_interval
+from interp.probing.uncertainty import FEWEST_TASKS, bootstrapped, off_diagonal, resampled, why_no_interval
 from interp.words import count
 
 __all__ = ["beyond", "concentrated", "held", "more_pairs", "needed"]
@@ -163,6 +163,7 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
             low=low,
             high=high,
             no_interval=why_no_interval(len(wide)),
+            would_decide="" if len(wide) >= FEWEST_TASKS else f"{FEWEST_TASKS} tasks are the fewest that can decide it",
             control=0.5,
             compared_with="chance",
             rule=_HELD,

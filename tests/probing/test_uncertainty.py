@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from interp import probing
 from interp.corpora.pairs import COLUMNS
 from interp.probing import equivalence, uncertainty
+from interp.probing.findings import held
 from interp.probing.group import Group
 from interp.probing.sparse import SparseProbe
 from interp.probing.splits import Split
@@ -158,6 +159,16 @@ def test_few_tasks_or_equal_ones_have_no_interval(n: int) -> None:
     assert mean == 0.25
     assert math.isnan(low)
     assert math.isnan(high)
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_how_many_tasks_would_do(n: int) -> None:
+    rng, names = np.random.default_rng(0), [f"t{i}" for i in range(n)]
+    table = pd.DataFrame(list(itertools.product(names, names)), columns=["train_task", "test_task"])
+    sparse = table.assign(method="l0", l0_strength=0.7, pair_accuracy=rng.random(n * n))
+    dense = table.assign(method="dense", l0_strength=np.nan, pair_accuracy=rng.random(n * n))
+    for finding in held(pd.concat([sparse, dense]), 0.7):
+        assert ("8 tasks are the fewest that can decide it" in str(finding)) == (n < 8)
 
 
 # Random neurons worth the top ones
