@@ -81,9 +81,9 @@ def _seconds(model: Model, reading: Reading) -> float:
 
 def _n_batches(batches: Batches) -> int | None:
     """The number of batches, estimated from the number of texts and the tokens in the first ones."""
-    rows, most = batches.settings["batch_size"], batches.settings["tokens_per_batch"]
     if batches.n_texts is None or batches.corpus is None:
         return None
+    rows, most = batches.settings["batch_size"], batches.settings["tokens_per_batch"]
     if rows is not None and batches.settings["layout"] == "texts":
         return math.ceil(batches.n_texts / rows)
     texts = list(islice(batches.corpus, _FIRST_TEXTS))
