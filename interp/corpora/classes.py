@@ -157,10 +157,14 @@ class _Assigned:
 
     def _read_vocabulary(self, *, by_position: bool) -> None:
         free = (self.table == self.other).nonzero().flatten().tolist()
-        in_parts = self.spelling.in_parts(free)
-        for token_id, text, part in zip(free, self.spelling.texts(free), in_parts, strict=True):
-            self.where_it_stands[token_id] = part or (by_position and text is not None)
-            if text is not None and not by_position:
+        texts = self.spelling.texts(free)
+        without_text = [token_id for token_id, text in zip(free, texts, strict=True) if text is None]
+        in_parts = self.spelling.in_parts(without_text)
+        self.where_it_stands[without_text] = torch.tensor(in_parts, dtype=torch.bool)
+        for token_id, text in zip(free, texts, strict=True):
+            if text is not None and by_position:
+                self.where_it_stands[token_id] = True
+            elif text is not None:
                 self.table[token_id] = self._number(text, 0)
 
     def _number(self, text: str, position: int) -> int:

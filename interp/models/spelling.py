@@ -60,12 +60,13 @@ class Spelling:
             except (TypeError, ValueError):  # ByT5's tokenizer, for a token that is not a byte
                 return False
 
-        self._bytes: dict[str, int] = {}
+        self._bytes: set[str] = set()
         for spelled in (_BYTE_LEVEL, _ONE_BYTE):
             of_byte = {byte: character for character, byte in spelled.items()}
             tokens = [of_byte[byte] for byte in "。".encode()]
             if makes(tokens, "。"):
-                self._bytes = spelled
+                self._bytes = {*spelled}
+                self._as_latin1 = {ord(character): byte for character, byte in spelled.items()}
                 break
         self._falls_back = makes(["<0xE3>", "<0x80>", "<0x82>"], "。")
         self._marks_spaces = makes(["a", "▁b"], "a b")
@@ -101,13 +102,16 @@ class Spelling:
         continuation of a word stays (`##ing`), and special tokens keep their spelling. An id without a token is shown
         as a number."""
         names = []
-        for token_id, one in zip(ids, self.said(ids), strict=True):
+        for token_id in ids:
             token = self._token_of(token_id)
-            if one is None:
-                names.append(str(token_id) if token is None else token)
+            text = None if token is None else self._utf8(token_id, token)
+            if token is None:
+                names.append(str(token_id))
+            elif text is None:
+                names.append(token)
             else:
-                mark = "##" if self._goes_on(token_id, str(token)) else ""
-                names.append(mark + _seen(one.decode("utf-8", "interp.bytes")))
+                mark = "##" if self._goes_on(token_id, token) else ""
+                names.append(mark + _seen(text.decode("utf-8", "interp.bytes")))
         return names
 
     def running(self, ids: Sequence[int]) -> str:
@@ -132,8 +136,8 @@ class Spelling:
         if token_id in self._verbatim:
             return token.encode()
         if self._bytes:
-            known = all(character in self._bytes for character in token)
-            return bytes(self._bytes[character] for character in token) if known else token.encode()
+            in_bytes = self._bytes.issuperset(token)
+            return token.translate(self._as_latin1).encode("latin-1") if in_bytes else token.encode()
         if self._falls_back and (byte := _FALLBACK.fullmatch(token)):
             return bytes.fromhex(byte[1])
         if self._goes_on(token_id, token):
@@ -190,11 +194,13 @@ def _together(parts: Sequence[bytes]) -> list[str | None]:
 
 def _seen(text: str) -> str:
     """Text in which every character is visible."""
-    joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
-    seen = "".join(
-        f"<U+{ord(character):04X}>"
-        if unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
-        else character
-        for character in text.translate(_VISIBLE)
-    )
+    seen = text.translate(_VISIBLE)
+    if not seen.isprintable():
+        joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
+        seen = "".join(
+            f"<U+{ord(character):04X}>"
+            if unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
+            else character
+            for character in seen
+        )
     return f"◌{seen}" if seen and unicodedata.category(seen[0]).startswith("M") else seen

@@ -267,7 +267,7 @@ def _moments(
     model: Model, sentences: list[str], state: int, bos: Bos
 ) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
     """Mean and root mean square of every dimension over the tokens, with each sentence read by itself."""
-    profile = DimensionProfile(model, token_classes(model, None))
+    profile = DimensionProfile(model, token_classes(model, {"none": []}))
     text = batches(model, sentences, layout="texts", bos=settled_bos(model, bos), batch_size=_ROWS)
     observe(model, text, profile, progress=False)
     of_state = profile.table.query(f"state == {state} and key_class == 'all'").sort_values("dim")
