@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from timing import AXES, Row, markdown
 
-from interp.disk import replacing
-from interp.results import versions
+from interp.results.result import versions
+from interp.support.disk import replacing
 
 HERE = Path(__file__).parent
 KEPT = HERE / ".measured"

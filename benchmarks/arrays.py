@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from timing import Row, agrees, alternate, command, note_only, row
 
-from interp.attention.scores import KEY, SCORES
-from interp.dense import Dense
+from interp.analyses.attention.scores import KEY, SCORES
+from interp.results.dense import Dense
 
 WHAT = "saved attention scores"
 CLASSES = ["cls", "sep", "comma", "period", "other"]

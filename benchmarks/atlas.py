@@ -13,12 +13,12 @@ import transformers
 from models import GPT2, random_model
 from timing import Row, alternate, command, row
 
+from interp.analyses.probing.atlas.reading import FLIPS, FOLDS, sample
+from interp.analyses.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
+from interp.analyses.probing.states import state_rows
 from interp.corpora import pairs
 from interp.models.running import running
-from interp.probing.atlas.reading import FLIPS, FOLDS, sample
-from interp.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
-from interp.probing.states import state_rows
-from interp.run.observers import forward, observe
+from interp.passes.observers import forward, observe
 
 WHAT = "sums over minimal pairs for the atlas of units"
 

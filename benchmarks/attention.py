@@ -18,7 +18,7 @@ from transformer_lens import HookedEncoder
 
 import interp
 from interp import corpora
-from interp.attention.scores import ScoreContributions
+from interp.analyses.attention.scores import ScoreContributions
 from interp.corpora import Batches
 from interp.corpora.classes import TokenClasses
 

@@ -64,7 +64,7 @@ def rows(quick: bool) -> Iterator[Row]:
                 what, on, took["bridge"], other=("HookedTransformer", took["hooked"]), floor=floor, note=difference
             )
             yield row(what, on, took["bridge"], other=("transformers, eager", took["eager"]), floor=floor)
-    ours = "from interp.frequency import bias_effect; from interp.pages import write_page"
+    ours = "from interp.analyses.frequency import bias_effect; from interp.pages import write_page"
     imports = {"interp": ours, "transformer_lens": "import transformer_lens"}
     took = alternate({name: importing(code) for name, code in imports.items()}, repeats=repeats)
     what = "importing bias_effect and write_page"

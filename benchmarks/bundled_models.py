@@ -24,12 +24,12 @@ from transformers import AutoTokenizer
 
 import interp
 from interp import corpora, encoding
+from interp.analyses.frequency import bias_effect
+from interp.analyses.probing import minimal_pair_accuracy
 from interp.corpora import pairs, unigrams
 from interp.corpora.unigrams import Unigrams
-from interp.frequency import bias_effect
 from interp.models.sites import Model, hook_name
-from interp.paths import BUNDLED
-from interp.probing import minimal_pair_accuracy
+from interp.support.paths import BUNDLED
 
 NAMES = ("tiny-gpt2", "tiny-bert")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")

@@ -20,10 +20,10 @@ import torch
 import transformers
 from timing import Row, alternate, command, note_only, peak_memory, row as timed
 
-from interp import memory
-from interp.analyses import load
+from interp.analyses.registry import load
 from interp.cli.dryrun import budget_of, budget_of_all
 from interp.corpora import pairs
+from interp.support import memory
 
 transformers.utils.logging.disable_progress_bar()
 APART = 0.2

@@ -18,13 +18,13 @@ from transformer_lens import HookedTransformer
 
 import interp
 from interp import corpora, encoding, hooks
+from interp.analyses.encoding.decomposition import decompose
+from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.encoding.pruning import FRACTIONS
+from interp.analyses.frequency.observers import SiteMean
 from interp.corpora import Batches
-from interp.encoding.decomposition import decompose
-from interp.encoding.neurons import NeuronEffects
-from interp.encoding.pruning import FRACTIONS
-from interp.frequency.observers import SiteMean
 from interp.models.embeddings import Embeddings
-from interp.run.observers import observe
+from interp.passes.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")
 RUN = 2  # forward passes that are timed, where the other code needs one per neuron or embedding

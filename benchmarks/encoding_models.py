@@ -15,8 +15,8 @@ from timing import markdown
 
 import interp
 from interp import corpora, encoding
-from interp.encoding.options import Weights
-from interp.encoding.steering import steering_direction
+from interp.analyses.encoding.options import Weights
+from interp.analyses.encoding.steering import steering_direction
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 

@@ -14,17 +14,17 @@ from timing import Row, agrees, alternate, command, note_only, peak_memory, row
 from transformer_lens import HookedTransformer
 
 from interp import corpora
-from interp.frequency import bias_effect
-from interp.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
 from interp.models.head import prediction_head
-from interp.run.observers import observe
+from interp.passes.observers import observe
 
 SCALES = [i / 10 for i in range(11)]
 WHAT = "word frequency, 11 scales of b_LN"
 MEMORY = """
 import sys, interp
-from interp.frequency import bias_effect
-from interp.paths import BUNDLED
+from interp.analyses.frequency import bias_effect
+from interp.support.paths import BUNDLED
 lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()[:int(sys.argv[1])]
 bias_effect(interp.load("tiny-gpt2"), lines * int(sys.argv[2]), scales=[i / 10 for i in range(11)], progress=False)
 """

@@ -16,9 +16,9 @@ from timing import markdown
 
 import interp
 from interp import corpora
+from interp.analyses.frequency import bias_effect
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
-from interp.frequency import bias_effect
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 

@@ -18,7 +18,7 @@ from transformer_lens import HookedTransformer
 from transformer_lens.utilities import gelu_new
 
 from interp import generation, hooks
-from interp.paths import BUNDLED
+from interp.support.paths import BUNDLED
 
 WHAT = "tokens generated with a hook active"
 PROMPT = 32

@@ -20,10 +20,10 @@ from together import PROFILE
 from transformer_lens import HookedTransformer
 
 from interp import corpora, encoding
-from interp.attention.profile import DimensionProfile
-from interp.attention.scores import ScoreContributions
-from interp.frequency import bias_effect
-from interp.run.observers import observe
+from interp.analyses.attention.profile import DimensionProfile
+from interp.analyses.attention.scores import ScoreContributions
+from interp.analyses.frequency import bias_effect
+from interp.passes.observers import observe
 
 D_MODEL = 128
 TOKENS = 1_024  # except where the corpus grows

@@ -19,16 +19,16 @@ import pandas as pd
 from scipy import stats
 
 from interp import corpora
-from interp.attention.ablation import KeyAblation
-from interp.attention.patterns import attention_by_class
-from interp.attention.scores import ScoreContributions
-from interp.attention.shares import gaps
+from interp.analyses.attention.ablation import KeyAblation
+from interp.analyses.attention.patterns import attention_by_class
+from interp.analyses.attention.scores import ScoreContributions
+from interp.analyses.attention.shares import gaps
+from interp.analyses.encoding.steering import SteeredMeans
+from interp.analyses.frequency import bias_effect
+from interp.analyses.probing.uncertainty import averaged, compared
 from interp.corpora import Batches
-from interp.encoding.steering import SteeredMeans
-from interp.frequency import bias_effect
 from interp.models.sites import Model
-from interp.probing.uncertainty import averaged, compared
-from interp.run.observers import observe
+from interp.passes.observers import observe
 from interp.testing import toy_decoder
 
 CONTEXT, WORDS = 24, 60

@@ -14,11 +14,11 @@ import torch
 import transformers
 from timing import Row, command, note_only, peak_memory
 
-from interp import memory
-from interp.analyses import load
+from interp.analyses.registry import load
 from interp.cli.dryrun import budget_of
 from interp.corpora import load as load_text
-from interp.paths import model_directory
+from interp.support import memory
+from interp.support.paths import model_directory
 
 CONFIG = transformers.LlamaConfig(
     hidden_size=4_096, intermediate_size=14_336, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,

@@ -9,7 +9,7 @@ import transformers
 
 import interp
 from interp.models.sites import Model
-from interp.paths import BUNDLED
+from interp.support.paths import BUNDLED
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()

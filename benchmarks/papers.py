@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from timing import markdown
 
-from interp.attention import AttentionStudy
+from interp.analyses.attention import AttentionStudy
+from interp.analyses.encoding import EncodingStudy
+from interp.analyses.frequency import BiasEffect
+from interp.analyses.generation import GenerationStudy
+from interp.analyses.probing import ProbingStudy
 from interp.cli import main as interp
-from interp.encoding import EncodingStudy
-from interp.frequency import BiasEffect
-from interp.generation import GenerationStudy
-from interp.probing import ProbingStudy
 
 ENOUGH_TOKENS = 10_000_000
 KL: dict[str, dict[str, float]] = {
@@ -202,7 +202,7 @@ def _known(command: str, more: Sequence[str]) -> list[str]:
     """The given options that the command has, with their values."""
     from inspect import signature
 
-    from interp.analyses import load
+    from interp.analyses.registry import load
     from interp.cli.analysis import command_of
 
     names = {f"--{name.replace('_', '-')}" for name in signature(command_of(load(command))).parameters}

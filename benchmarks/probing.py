@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from tasks import TASKS, D, N, samples
 from timing import Row, agrees, alternate, command, row
 
-from interp.probing.fitting import BETA, GAMMA, LEARNING_RATE, STEPS, ZETA, Sparse, fit_sparse
-from interp.probing.sweeps import L0_STRENGTHS
+from interp.analyses.probing.fitting import BETA, GAMMA, LEARNING_RATE, STEPS, ZETA, Sparse, fit_sparse
+from interp.analyses.probing.sweeps import L0_STRENGTHS
 
 WHAT = "240 L0 probes side by side"
 SEEDS = tuple(range(5))

@@ -18,9 +18,9 @@ from timing import Row, agrees, alternate, command, row
 
 import interp
 from interp import corpora, encoding
+from interp.analyses.probing import sentence_scores
+from interp.analyses.probing.states import collect
 from interp.corpora import pairs
-from interp.probing import sentence_scores
-from interp.probing.states import collect
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from published import SMOLLM2, Unreachable, directories

@@ -16,9 +16,9 @@ from timing import Row, command, note_only
 from transformer_lens import HookedEncoder, HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
+from interp.analyses.probing import shared
 from interp.cli import main
-from interp.paths import bundled_models
-from interp.probing import shared
+from interp.support.paths import bundled_models
 
 
 class Clock:

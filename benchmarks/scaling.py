@@ -14,13 +14,13 @@ from pathlib import Path
 
 from timing import Measured, Row, command, row
 
-from interp.paths import BUNDLED
+from interp.support.paths import BUNDLED
 
 TIMED = """
 import sys, time
 import interp, interp.frequency, interp.attention
 from interp.cli import main
-import interp.run.passes as passes
+import interp.passes.execution as execution
 original, seconds = passes.execute, []
 def timed(*given, **options):
     start = time.perf_counter()

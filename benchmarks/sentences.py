@@ -14,9 +14,9 @@ from minicons import scorer
 from models import BERT, GPT2, random_model
 from timing import Row, agrees, alternate, command, row
 
+from interp.analyses.probing import sentence_scores
 from interp.corpora import pairs
 from interp.models.sites import Model
-from interp.probing import sentence_scores
 
 SCORES = "log-probability of sentences"
 PSEUDO = "pseudo-log-likelihood of sentences"

@@ -16,11 +16,11 @@ from models import CLASSES, GPT2, random_model, tokens
 from timing import Row, agrees, alternate, command, note_only, row
 
 from interp import corpora
-from interp.attention.massive import MassiveActivations
-from interp.attention.sinks.positions import Sinks
-from interp.attention.sinks.writers import MassiveWriters
+from interp.analyses.attention.massive import MassiveActivations
+from interp.analyses.attention.sinks.positions import Sinks
+from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.models.sites import Model, hook_name
-from interp.run.observers import observe
+from interp.passes.observers import observe
 
 WHAT = "attention sinks and writers of massive activations"
 EPSILON = 0.3

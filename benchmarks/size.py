@@ -24,9 +24,9 @@ warnings.simplefilter("ignore")
 import torch, transformers, transformer_lens, transformer_lens.model_bridge
 import interp
 from interp import corpora
-from interp.attention.profile import DimensionProfile
-from interp.attention.scores import ScoreContributions
-from interp.run.observers import observe
+from interp.analyses.attention.profile import DimensionProfile
+from interp.analyses.attention.scores import ScoreContributions
+from interp.passes.observers import observe
 transformers.utils.logging.disable_progress_bar()
 def held(key):
     return int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1]) / 1024

@@ -16,9 +16,9 @@ from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
 
 from interp import probing
+from interp.analyses.probing.states import batches_of, state_rows
 from interp.corpora import pairs
 from interp.corpora.batching import Batch
-from interp.probing.states import batches_of, state_rows
 
 STATES = "every hidden state at an appended EOS"
 

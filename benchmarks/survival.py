@@ -27,7 +27,7 @@ from timing import markdown
 
 import interp
 import interp.corpora.pairs
-from interp.paths import BUNDLED
+from interp.support.paths import BUNDLED
 
 UNDIVIDED = ("train",)
 """Commands that run in one process only."""

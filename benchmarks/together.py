@@ -12,12 +12,12 @@ from models import CLASSES, GPT2, random_model, tokens
 from timing import Measured, Row, alternate, command, row
 
 from interp import corpora
-from interp.attention.patterns import AttentionByClass
-from interp.attention.profile import DimensionCorrelations, DimensionProfile
-from interp.attention.scores import ScoreContributions
-from interp.frequency.distributions import MeanPredictions, Variant
-from interp.frequency.observers import SiteMean
-from interp.run.observers import Observer, observe
+from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.analyses.attention.scores import ScoreContributions
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.observers import SiteMean
+from interp.passes.observers import Observer, observe
 
 PROFILE = "profile of every dimension of every hidden state"
 

@@ -12,7 +12,7 @@ from tasks import D, N, samples
 from timing import Row, agrees, alternate, command, row
 from transformer_lens.tools.analysis.sparse_probing import fit_sparse_probe
 
-from interp.probing.sparse import SparseProbe
+from interp.analyses.probing.sparse import SparseProbe
 
 
 def rows(quick: bool) -> Iterator[Row]:

@@ -8,16 +8,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import TextOptions
 from interp.corpora.batching import Batch, Text, as_batches
-from interp.declare import Analysis, option
 from interp.figures.figure import Figure
 from interp.figures.section import Section
 from interp.figures.style import figure
 from interp.models.sites import Model, Recipe, hook_name
-from interp.options import TextOptions
-from interp.results import Result, provenance
-from interp.run.observers import Observer
-from interp.run.passes import Passes, Reading, asks
+from interp.passes.execution import Passes, Reading, asks
+from interp.passes.observers import Observer
+from interp.results.result import Result, provenance
 
 
 # --8<-- [start:observer]

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from interp.analyses import load
+from interp.analyses.registry import load
 from interp.figures.paper import caption, save
 from interp.pages.page import find_runs
 

@@ -5,14 +5,15 @@ import re
 from dataclasses import fields
 from html import escape, unescape
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from griffe import Alias, Extension, Function, Module, Parameters
 from latex2mathml.converter import convert
 
-from interp.analyses import load
-from interp.columns import COMMON
-from interp.declare import Options, find
+from interp.analyses.declare import Options
+from interp.analyses.registry import load
+from interp.results.columns import COMMON
 
 _ROOT = Path(__file__).parents[1]
 _OF_ROOT = {"index.md": "README.md", "index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
@@ -78,18 +79,18 @@ class Exports(Extension):
 
 
 class Asked(Extension):
-    """The functions that `interp.run.passes` makes of analyses: they return a result, and `asks` gives them the fields
-    of a class of options as keywords."""
+    """The functions that `interp.passes.execution` makes of analyses: they return a result, and `asks` gives them the
+    fields of a class of options as keywords."""
 
     def on_function(self, *, func: Function, **_: Any) -> None:
         made = {item.callable_path: item.value for item in func.decorators}
-        if not {"interp.run.passes.asks", "interp.run.passes.runs"} & set(made):
+        if not {"interp.passes.execution.asks", "interp.passes.execution.runs"} & set(made):
             return
         func.returns = func.returns.slice  # of Passes[…]
-        if "interp.run.passes.asks" not in made:
+        if "interp.passes.execution.asks" not in made:
             return
-        (options,) = made["interp.run.passes.asks"].arguments
-        declared = {item.name: item for item in fields(find(":".join(options.canonical_path.rsplit(".", 1))))}
+        (options,) = made["interp.passes.execution.asks"].arguments
+        declared = {item.name: item for item in fields(resolve_name(":".join(options.canonical_path.rsplit(".", 1))))}
         keywords = [item for item in func.module[options.name].parameters if item.name in declared]
         keywords.sort(key=lambda item: item.name in {shared.name for shared in fields(Options)})
         for item in keywords:

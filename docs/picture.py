@@ -14,10 +14,10 @@ import plotly.graph_objects as go
 from PIL import Image
 
 from interp import plots
-from interp.attention import AttentionStudy
-from interp.encoding import EncodingStudy
-from interp.frequency import BiasEffect
-from interp.probing import ProbingStudy
+from interp.analyses.attention import AttentionStudy
+from interp.analyses.encoding import EncodingStudy
+from interp.analyses.frequency import BiasEffect
+from interp.analyses.probing import ProbingStudy
 
 WIDTH, HEIGHT, SCALE = 760, 420, 1.5
 

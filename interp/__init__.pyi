@@ -1,21 +1,23 @@
 from . import (
-    attention as attention,
+    analyses as analyses,
     corpora as corpora,
-    encoding as encoding,
-    frequency as frequency,
-    generation as generation,
     hooks as hooks,
     models as models,
     pages as pages,
-    paths as paths,
+    passes as passes,
     plots as plots,
-    probing as probing,
     results as results,
-    run as run,
-    survey as survey,
+    support as support,
+)
+from .analyses import (
+    attention as attention,
+    encoding as encoding,
+    frequency as frequency,
+    generation as generation,
+    probing as probing,
 )
 from .models import load as load
+from .passes import observe as observe
 from .results import load_result as load_result
-from .run import observe as observe
 
 __version__: str

@@ -5,8 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from interp.declare import find
+from pkgutil import resolve_name
 
 SPINS = "20000"
 """How often a thread of torch looks for work before it sleeps, if the user does not say. By default it looks for
@@ -19,7 +18,7 @@ def run(place: str = "interp.cli:main") -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         with _stopping_at_once():
-            main = find(place)
+            main = resolve_name(place)
         code: int = main()
         return code
     except KeyboardInterrupt:

@@ -21,14 +21,14 @@ from einops import einsum
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from interp.checks import check_choice, check_mode, finite_number
-from interp.declare import Mode, Several, listed
 from interp.models.edits import Edit, joint_edit, recipe_of
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import QKCircuit, check_dims, qk_circuit
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, trunk_output, view
 from interp.models.verify import verify_queries
+from interp.support.checks import check_choice, check_mode, finite_number
+from interp.support.choices import Mode, Several, listed
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 

@@ -5,8 +5,7 @@ import functools
 import inspect
 from typing import Any
 
-from interp.analyses import analyses
-from interp.attention.figures import (
+from interp.analyses.attention.figures import (
     ablation,
     all_contributions,
     attention_by_layer,
@@ -19,9 +18,9 @@ from interp.attention.figures import (
     outlier_contributions,
     outlier_values,
 )
-from interp.attention.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
-from interp.encoding.atlas.figures import direction_atlas
-from interp.encoding.figures import (
+from interp.analyses.attention.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
+from interp.analyses.encoding.atlas.figures import direction_atlas
+from interp.analyses.encoding.figures import (
     dimension_slopes,
     direction_cosines,
     dynamics,
@@ -32,8 +31,7 @@ from interp.encoding.figures import (
     pruning,
     steering,
 )
-from interp.figures.views import show_images
-from interp.frequency.figures import (
+from interp.analyses.frequency.figures import (
     bands,
     bias_curve,
     bias_ratio,
@@ -42,16 +40,16 @@ from interp.frequency.figures import (
     projection,
     random_directions,
 )
-from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
-from interp.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
-from interp.probing.atlas.figures import (
+from interp.analyses.generation.figures import TextMeasure, generation_tradeoff, text_measure
+from interp.analyses.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
+from interp.analyses.probing.atlas.figures import (
     pair_similarity,
     shared_units,
     unit_consistency,
     unit_depth,
     unit_separability,
 )
-from interp.probing.figures import (
+from interp.analyses.probing.figures import (
     beyond_words,
     gate_agreement,
     probe_ablation,
@@ -62,7 +60,9 @@ from interp.probing.figures import (
     token_views,
     topk_probes,
 )
-from interp.results import Result
+from interp.analyses.registry import analyses
+from interp.figures.views import show_images
+from interp.results.result import Result
 
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",

@@ -24,14 +24,14 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch, batches
 from interp.corpora.sources import Source
-from interp.declare import Backend
 from interp.models.identity import Origin, set_origin, weight_hash
-from interp.models.loading import load, quiet
-from interp.models.miniature import miniature
-from interp.models.pretrained import model_class
+from interp.models.loading.loader import load, quiet
+from interp.models.loading.miniature import miniature
+from interp.models.loading.pretrained import model_class
 from interp.models.running import Hooks, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, view
-from interp.run.observers import Observer, forward, observe, part_of
+from interp.passes.observers import Observer, forward, observe, part_of
+from interp.support.choices import Backend
 
 if TYPE_CHECKING:
     from transformer_lens import HookedEncoder, HookedTransformer
@@ -402,7 +402,7 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
     for fewer texts, or texts of equal length.
 
     Examples:
-        >>> from interp.attention.patterns import AttentionByClass
+        >>> from interp.analyses.attention.patterns import AttentionByClass
         >>> from interp.corpora import token_classes
         >>> make = lambda model: AttentionByClass(model, token_classes(model, {"first": [7, 8]}))
         >>> assert_observer_merges(make, toy_decoder(), ["w1 w2 w0", "w4 w5", "w6 w7 w8"])

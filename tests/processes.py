@@ -122,10 +122,10 @@ def often() -> None:
     def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **options: (time.sleep(0.02), work(*given, **options))[1]
 
-    for place in ("interp.run.observers:SECONDS_BETWEEN_CHECKPOINTS", "training.run:SAVE_SECONDS"):
+    for place in ("interp.passes.observers:SECONDS_BETWEEN_CHECKPOINTS", "training.run:SAVE_SECONDS"):
         _patch(place, lambda seconds: 0.0)
     for name in ("save", "load"):
-        _patch(f"interp.run.checkpoint:Checkpoint.{name}", slowly)
+        _patch(f"interp.passes.checkpoint:Checkpoint.{name}", slowly)
     _patch("training.run:write_resume", slowly)
 
 
@@ -137,7 +137,7 @@ def without_room() -> None:
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
         return lambda *given: (limit(), save(*given))[1]
 
-    _patch("interp.run.checkpoint:Checkpoint.save", full)
+    _patch("interp.passes.checkpoint:Checkpoint.save", full)
 
 
 def without_room_for_output() -> None:

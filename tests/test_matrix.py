@@ -18,11 +18,11 @@ from toys import every_table, toy
 
 import interp
 from interp import attention, encoding, frequency, generation, hooks, probing
+from interp.analyses.probing.atlas.tables import Atlas
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.models.running import active_hooks
-from interp.probing.atlas.tables import Atlas
-from interp.results import Result
+from interp.results.result import Result
 from interp.testing import WORDS
 
 pytestmark = pytest.mark.e2e
@@ -390,7 +390,7 @@ def test_every_analysis_has_a_row() -> None:
         if inspect.isfunction(getattr(module, each))
         and getattr(module, each).__module__.startswith((f"interp.{name}", "interp.models.running"))
         and not each.startswith("_")
-        and not each.endswith("_passes")  # the same analysis, for interp.run.passes
+        and not each.endswith("_passes")  # the same analysis, for interp.passes.execution
         and each != "word_frequencies"  # what analyses of frequency start from
         and _takes_a_model(getattr(module, each))
     }

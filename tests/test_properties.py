@@ -17,16 +17,16 @@ from toys import toy
 
 import interp
 from interp import corpora, frequency, pages
-from interp.analyses import analyses
+from interp.analyses.registry import analyses
 from interp.cli.flags import numbers as parse_scales
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams, count, load as load_counts
 from interp.figures.figure import Figure
 from interp.figures.section import Section
-from interp.findings import Finding
 from interp.pages.page import render
 from interp.pages.undrawn import Written
-from interp.results import Result
+from interp.results.findings import Finding
+from interp.results.result import Result
 from interp.testing import WORDS, toy_tokenizer
 
 SPACE = st.sampled_from([" ", "  ", "\t", "\u00a0", "\u3000"])

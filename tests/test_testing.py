@@ -7,13 +7,13 @@ import torch
 import transformers
 from toys import ROOT
 
-from interp.attention.profile import DimensionProfile
+from interp.analyses.attention.profile import DimensionProfile
 from interp.corpora import token_classes
 from interp.corpora.sentences import encode
 from interp.corpora.unigrams import tokenizer_hash
 from interp.hooks import ablate_dims, prune_output_dims, scale_bias
 from interp.models.sites import hook_name
-from interp.run.observers import Observer
+from interp.passes.observers import Observer
 from interp.testing import (
     WORDS,
     assert_observer_merges,

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 import transformers
 
-from interp.dense import Dense
-from interp.results import Result
+from interp.results.dense import Dense
+from interp.results.result import Result
 from interp.testing import randomise
 
 ROOT = Path(__file__).parents[1]

@@ -25,13 +25,13 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks
-from interp.attention.scores import score_contributions_at
+from interp.analyses.attention.scores import score_contributions_at
 from interp.corpora.batching import Batch
-from interp.models.loading import quiet
-from interp.models.miniature import miniature
-from interp.models.pretrained import CAUSAL, MASKED, model_class
+from interp.models.loading.loader import quiet
+from interp.models.loading.miniature import miniature
+from interp.models.loading.pretrained import CAUSAL, MASKED, model_class
 from interp.models.sites import is_encoder, view
-from interp.run.observers import forward
+from interp.passes.observers import forward
 from interp.testing import randomise, toy_tokenizer
 
 __all__ = ["KINDS", "PAGE", "QUESTIONS", "ask", "asked", "toy"]

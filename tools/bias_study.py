@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
+from interp.analyses.options import CORPUS
 from interp.cli.app import run
 from interp.cli.flags import OutFlag
 from interp.cli.output import resumable
-from interp.options import CORPUS
-from interp.paths import corpus_file
+from interp.support.paths import corpus_file
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -43,7 +43,7 @@ def train_runs(
     from training.data import Texts
 
     from interp import corpora
-    from interp.checks import check_choice
+    from interp.support.checks import check_choice
 
     for name in names or ():
         check_choice("run", name, RUNS)

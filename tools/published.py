@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from interp import disk
+from interp.support import disk
 
 REQUIREMENTS = Path(__file__).with_suffix(".txt")
 SMOLLM2 = "SmolLM2-135M-Instruct (4-bit, dequantised)"

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import typer
 from published import MINILM, PROVENANCE, SMOLLM2, directories
 
-from interp import analyses, load_result
+from interp import load_result
+from interp.analyses import registry
 from interp.cli import app
-from interp.memory import shown
-from interp.results import Result
+from interp.results.result import Result
+from interp.support.memory import shown
 
 TEXT = "--corpus bundled --limit 40 --context 64"
 FEW = {"orders": ["spearman"], "bases": ["axis"], "ratios": [0.5, 2]}
@@ -56,7 +57,7 @@ REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "generation", "encodi
 """SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
 MEASURED = """
 import sys, time
-from interp import memory
+from interp.support import memory
 from interp.cli import main
 code = main(sys.argv[1:])
 print(f"used {time.process_time()} {memory.peak()}", flush=True)
@@ -146,7 +147,7 @@ def numbers(results: Iterable[Result]) -> str:
     """What results found, in numbers: a list for each."""
     lines = []
     for result in results:
-        lines += [f"### {analyses.load(result.analysis).title}", ""]
+        lines += [f"### {registry.load(result.analysis).title}", ""]
         lines += [f"- *{finding.question}* {finding.grounds}." for finding in result.findings]
         lines += [f"- Note: {caveat}." for caveat in result.caveats]
         lines += [""]
@@ -190,7 +191,7 @@ def main() -> str | None:
         with tempfile.TemporaryDirectory() as out:
             ended[name] = list(runs(models[name], Path(out)))
             report = Path(out, "report")
-            held = [part for part in analyses.names() if (report / part / "result.json").exists()]
+            held = [part for part in registry.names() if (report / part / "result.json").exists()]
             results[name] = [load_result(report, part) for part in held]
         for each in ended[name]:
             if each.code != (2 if each.line.split()[0] in refused else 0):

@@ -8,20 +8,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
 
-from interp.analyses import ReportOptions, analyses
+from interp.analyses.declare import Analysis
+from interp.analyses.options import CORPUS, PAIRS, ModelOptions
+from interp.analyses.registry import ReportOptions, analyses
 from interp.cli import dryrun, flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, save_early, show, unfinished
 from interp.cli.screen import echo, visible
-from interp.declare import Analysis, find
-from interp.disk import check_own, check_page, remove, result_names
-from interp.options import CORPUS, PAIRS, ModelOptions
-from interp.paths import bundled_models, corpus_file, model_directory, short_name
-from interp.words import beginning_words
+from interp.support.disk import check_own, check_page, remove, result_names
+from interp.support.paths import bundled_models, corpus_file, model_directory, short_name
+from interp.support.words import beginning_words
 
 __all__ = ["command_of", "report"]
 
@@ -80,7 +81,7 @@ def command_of(analysis: Analysis) -> flags.Command:
             with _loading(model):
                 loaded = models.load(model, **how)
             asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
-            found = find(analysis.answer)(loaded, text, **asked, directory=directory)
+            found = resolve_name(analysis.answer)(loaded, text, **asked, directory=directory)
             if not save({out: [found]}, directory, job):
                 return
             page = written_page(out)
@@ -189,8 +190,8 @@ def report(
     check()
 
     from interp import corpora, models
+    from interp.analyses.report import ask_all
     from interp.pages.page import written_page
-    from interp.survey import ask_all
 
     corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
     with unfinished(out, job, check) as directory:

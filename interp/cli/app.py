@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.analyses import load, names, others
+from interp.analyses.registry import load, names, others
 from interp.cli.analysis import command_of, report
 from interp.cli.checking import check
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
@@ -27,7 +27,7 @@ from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.results import show
 from interp.cli.screen import any_encoding, echo
-from interp.words import of_command_line
+from interp.support.words import of_command_line
 
 __all__ = ["app", "main", "run"]
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from interp.analyses.options import ModelOptions
 from interp.cli import flags
 from interp.cli.dryrun import budget_of_all
 from interp.cli.screen import echo
-from interp.options import ModelOptions
 
 __all__ = ["check"]
 
@@ -35,10 +35,11 @@ def check(
     """
     options = flags.read(ModelOptions, given)
 
-    from interp import memory, models
-    from interp.analyses import analyses, left_out
+    from interp import models
+    from interp.analyses.registry import analyses, left_out
     from interp.models.identity import origin
     from interp.models.shapes import shape_with
+    from interp.support import memory
 
     shape = shape_with(model, options)
     loaded = models.load(model, **options)
@@ -75,9 +76,9 @@ def check(
 
 def _sentences(model: Any) -> dict[str, str]:
     """How a model reads a sentence, and at which token probes read it."""
+    from interp.analyses.probing.options import Position
+    from interp.analyses.probing.states import frame_of, state_rows
     from interp.models.sites import is_encoder
-    from interp.probing.options import Position
-    from interp.probing.states import frame_of, state_rows
 
     if model.tokenizer is None:
         return {"sentences": "this model has no tokenizer"}

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from interp.analyses.options import CORPUS, ModelOptions, TextOptions
 from interp.cli import flags
 from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
 from interp.cli.results import check_runs
 from interp.cli.screen import echo
-from interp.options import CORPUS, ModelOptions, TextOptions
-from interp.paths import (
+from interp.support.paths import (
     BUNDLED,
     HUB_CORPORA,
     HUB_PAIRS,

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from interp.cli.jobs import Job
-from interp.disk import OPTIONS, replacing
+from interp.support.disk import OPTIONS, replacing
 
 __all__ = ["expanded", "keep"]
 

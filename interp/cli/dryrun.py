@@ -3,32 +3,34 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
+from interp.analyses.declare import Analysis, Options, kinds, named, taken
+from interp.analyses.options import ModelOptions, PairOptions
+from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
-from interp.declare import Analysis, Backend, Options, find, kinds, named, taken
-from interp.options import ModelOptions, PairOptions
-from interp.paths import corpus_file, model_directory
+from interp.support.choices import Backend
+from interp.support.paths import corpus_file, model_directory
 
 __all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "duration", "say_all"]
 __all__ += ["say_one"]
 
 if TYPE_CHECKING:
-    from interp.run.budget import Budget, Cost
-    from interp.run.measure import Measured
+    from interp.passes.budget import Budget, Cost
+    from interp.passes.measure import Measured
 
 DryRunFlag = Annotated[
     bool, typer.Option("--dry-run", help="Only estimate memory and work, from the model's config and file headers.")
 ]
 MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: also load the model and time one batch.")]
 
-_UNDECLARED = "interp.run.budget:cost"
+_UNDECLARED = "interp.passes.budget:cost"
 
 
 def check_measure(data: str | None, *, dry_run: bool, measure: bool) -> None:
@@ -109,7 +111,7 @@ def budget_of_all(
 
 
 def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], declared: type[Options]) -> "Budget":
-    from interp.run.budget import budget
+    from interp.passes.budget import budget
 
     names = {kind: option for option, kind in kinds(declared).items() if kind in ("batch_size", "context")}
     batch = {kind: options[option] for kind, option in names.items() if option in options}
@@ -126,7 +128,7 @@ def _left_out(
 ) -> dict[str, str] | None:
     """What analyses with these options leave out, as `interp.analyses.left_out` says it of a small random model of the
     same kind; None if none can be made."""
-    from interp.models.pretrained import on_hub, read_config
+    from interp.models.loading.pretrained import on_hub, read_config
     from interp.testing import toy_like
 
     directory = model_directory(name, weights=False)
@@ -143,7 +145,7 @@ def _left_out(
 
 
 def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Cost":
-    found: Cost = find(analysis.cost or _UNDECLARED)(name, data, options)
+    found: Cost = resolve_name(analysis.cost or _UNDECLARED)(name, data, options)
     return found
 
 
@@ -157,11 +159,12 @@ def _measured(
     analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], how: Mapping[str, Any]
 ) -> "Measured":
     """Run the first batch of an analysis, or of a report (None), on a model loaded with these options."""
-    from interp import corpora, models, survey
-    from interp.run.measure import first_batch
+    from interp import corpora, models
+    from interp.analyses import report
+    from interp.passes.measure import first_batch
 
     loaded = models.load(name, **how)
-    answer = survey.ask_all if analysis is None else find(analysis.answer)
+    answer = report.ask_all if analysis is None else resolve_name(analysis.answer)
     asked = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
     declared = ReportOptions if analysis is None else analysis.options
     text = taken(declared, {**asked}, ("limit", "column"))
@@ -188,7 +191,7 @@ def _show(
 
     Raises `typer.Exit` with the exit code for it if one of them does not fit.
     """
-    from interp import memory
+    from interp.support import memory
 
     numbers, texts = {}, []
     for name, budget in budgets.items():

@@ -9,8 +9,8 @@ from types import TracebackType
 
 import typer
 
-from interp.disk import FULL
-from interp.memory import DoesNotFit
+from interp.support.disk import FULL
+from interp.support.memory import DoesNotFit
 
 __all__ = ["BAD_INPUT", "FAILED", "STOPPED", "TOO_LARGE", "outcome"]
 

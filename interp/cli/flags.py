@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from interp.declare import Options, taken, takes_several
-from interp.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
+from interp.analyses.declare import Options, taken, takes_several
+from interp.support.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
 
 __all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named", "complete_corpus"]
 __all__ += ["complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter", "parameters", "read"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from interp.cli.flags import Command, flag, parameter, signed
 from interp.cli.screen import echo
-from interp.disk import remove, replacing
+from interp.support.disk import remove, replacing
 
 __all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
 
@@ -74,7 +74,7 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
     index, _, of = ("0/1" if shard is None else shard).partition("/")
     if not re.fullmatch("[0-9]+/[0-9]+", f"{index}/{of}") or int(index) >= int(of):
         raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
-    from interp.run import distributed
+    from interp.passes import distributed
 
     try:
         with distributed.group(device) if shard is None else distributed.shard(int(index), int(of)):

@@ -15,11 +15,11 @@ from interp.cli.config import keep
 from interp.cli.errors import FAILED
 from interp.cli.jobs import COMMAND, Job
 from interp.cli.screen import echo, on_terminal, visible
-from interp.disk import FULL, check_own, occupied, remove, result_names, tidy, uninterrupted
-from interp.words import count
+from interp.support.disk import FULL, check_own, occupied, remove, result_names, tidy, uninterrupted
+from interp.support.words import count
 
 if TYPE_CHECKING:
-    from interp.results import Result
+    from interp.results.result import Result
 
 __all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save"]
 __all__ += ["save_early", "show", "unfinished"]
@@ -55,7 +55,7 @@ def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]
 
     Raises FileExistsError while another process runs the same command in the same place, unless both are parts of it.
     """
-    from interp.run import distributed
+    from interp.passes import distributed
 
     directory = out / f".{job.command}"
     with ExitStack() as alone:
@@ -140,7 +140,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 
     Raises `Unmerged` for one of several parts (`--shard`), even if all other parts are done.
     """
-    from interp.run import distributed
+    from interp.passes import distributed
 
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
@@ -153,7 +153,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 
 def save_early(result: Any, directory: Path, unfinished: Path, job: Job) -> None:
     """Save a result of a run that goes on: by the process that writes, unless this is one of several parts."""
-    from interp.run import distributed
+    from interp.passes import distributed
 
     if distributed.writes() and not distributed.is_shard():
         job.save(unfinished / _SAVING)
@@ -188,7 +188,7 @@ def _show(
     if as_json:
         records: dict[str, Any] = {name: _records(table) for name, (_, table) in tables.items()}
         if results:
-            from interp.findings import findings_table
+            from interp.results.findings import findings_table
 
             records["notes"] = [
                 {"run": one.where, "analysis": one.analysis, "note": caveat}

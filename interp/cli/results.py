@@ -13,7 +13,7 @@ from interp.cli.screen import echo, on_terminal
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.results import Result
+    from interp.results.result import Result
 
 __all__ = ["results_of", "show"]
 
@@ -49,7 +49,7 @@ def show(
     tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page,
     or in --width inches; --columns chooses others.
     """
-    from interp.exports import export, written_as
+    from interp.results.exports import export, written_as
 
     formats = [] if form is None else [one.strip() for one in form.split(",")]
     _check_formats(formats, table, out, width)
@@ -98,8 +98,8 @@ def check_runs(directories: Sequence[Path]) -> None:
 
 def _check_formats(formats: list[str], table: str | None, out: Path | None, width: float | None) -> None:
     """Raise ValueError for formats that are unknown, or that do not fit the other options."""
-    from interp.checks import check_width
-    from interp.exports import check_formats
+    from interp.results.exports import check_formats
+    from interp.support.checks import check_width
 
     check_formats(formats)
     if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
@@ -124,7 +124,7 @@ def results_of(directory: Path) -> dict[str, "Result"]:
 def _tables(result: "Result", wanted: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
     """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front. If columns
     are named, the table has only these."""
-    from interp.columns import with_columns
+    from interp.results.columns import with_columns
 
     names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]
     tables = {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}

@@ -12,15 +12,15 @@ import xxhash
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from interp.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
 from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of
 from interp.corpora.sentences import Cut, Row, masked_positions, numbered, packed_rows, padded, text_rows, together
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
-from interp.declare import Bos, Layout
 from interp.models.footprint import TOKENS_PER_ROW, default_rows, room_for_batches, weights_of, widths
 from interp.models.sites import Model, check_model, is_encoder
+from interp.support.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
+from interp.support.choices import Bos, Layout
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]
@@ -38,7 +38,7 @@ class Batch:
     predictions count, and `targets` has the true token for each prediction, or −1 where there is none. `n_texts` is the
     number of texts that end in this batch (for progress bars). `source` and `source_mask` are read by the encoder of an
     encoder-decoder, whose decoder then reads `tokens`. `stretches` says which stretch of the corpus each row belongs to
-    (see `interp.run.groups`); without it there are no intervals. `rows` are the numbers of the rows in the corpus;
+    (see `interp.passes.groups`); without it there are no intervals. `rows` are the numbers of the rows in the corpus;
     without them no token can be shown in its context.
     """
 

@@ -10,10 +10,10 @@ import xxhash
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.checks import list_of_strings, whole_number
 from interp.corpora.characters import UNICODE_CLASSES, is_comma_or_period, unicode_class
 from interp.models.sites import Model, check_model, is_encoder
 from interp.models.spelling import Spelling
+from interp.support.checks import list_of_strings, whole_number
 
 __all__ = ["KeyClasses", "Says", "TokenClasses", "token_classes"]
 

@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias, get_args
 
 from pandas import DataFrame, concat
 
-from interp.checks import check_choice, whole_number
 from interp.corpora.pairs import COLUMNS, bundled_tasks, known_tasks
 from interp.corpora.templates import LEXICON, TASKS, Template, draw, entries, shuffled
+from interp.support.checks import check_choice, whole_number
 
 __all__ = ["Swap", "controls_of", "swapped"]
 

@@ -17,8 +17,8 @@ from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import Unigrams
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
-from interp.paths import is_counts
-from interp.words import argument
+from interp.support.paths import is_counts
+from interp.support.words import argument
 
 __all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of"]
 

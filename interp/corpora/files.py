@@ -26,9 +26,9 @@ import pyarrow
 import xxhash
 from pyarrow.parquet import ParquetFile
 
-from interp.checks import unicode_text
-from interp.paths import text_suffix
-from interp.words import argument
+from interp.support.checks import unicode_text
+from interp.support.paths import text_suffix
+from interp.support.words import argument
 
 __all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Table", "TableRow", "dataset_table", "frame_table", "has_header"]
 __all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled", "shortened"]

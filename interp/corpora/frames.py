@@ -12,9 +12,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from interp.declare import Bos
 from interp.models.beginning import beginning
 from interp.models.sites import Model, check_model, is_encoder
+from interp.support.choices import Bos
 
 __all__ = ["Frame", "frame", "framed", "left_out_bos", "settled_bos", "tokenizer_of", "unframed"]
 

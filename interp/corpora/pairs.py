@@ -23,12 +23,12 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
-from interp.declare import Several, listed
-from interp.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
-from interp.words import argument
+from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
+from interp.support.choices import Several, listed
+from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
+from interp.support.words import argument
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
 __all__ += ["load", "name_of", "read", "sentences_of"]
@@ -139,9 +139,9 @@ def load(
     """Read minimal pairs and check them.
 
     `source` is "bundled" (`generate()`), the name of published pairs ("blimp", "jblimp", or "multiblimp/deu" with the
-    ISO 639-3 code of a language; `interp.paths.HUB_PAIRS` has their datasets on the Hugging Face hub), a directory of
-    .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame. The column
-    names of published pairs are recognised:
+    ISO 639-3 code of a language; `interp.support.paths.HUB_PAIRS` has their datasets on the Hugging Face hub), a
+    directory of .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
+    The column names of published pairs are recognised:
 
     | | good | bad | UID | pairID | field | linguistics_term |
     |---|---|---|---|---|---|---|

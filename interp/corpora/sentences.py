@@ -10,10 +10,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from interp.checks import check_token_ids, list_of_strings
 from interp.corpora.frames import Frame, frame, framed, tokenizer_of, unframed
-from interp.declare import Bos
 from interp.models.sites import Model
+from interp.support.checks import check_token_ids, list_of_strings
+from interp.support.choices import Bos
 
 __all__ = ["Cut", "Row", "encode", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
 __all__ += ["text_rows", "together"]
@@ -101,7 +101,7 @@ class Row(NamedTuple):
     in the middle of a text.
 
     A stretch ends with a row in which a text ends, or else after eight rows. What is read in different stretches is
-    treated as independent (`interp.run.groups`).
+    treated as independent (`interp.passes.groups`).
     """
 
     ids: Int[np.ndarray, " pos"]

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 import xxhash
 
-from interp.checks import check_token_ids, list_of_strings, whole_number
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.frames import tokenizer_of
 from interp.corpora.sentences import encode, padded
 from interp.corpora.tokens import Counted
 from interp.corpora.unigrams import tokenizer_hash
 from interp.models.sites import Model, view
+from interp.support.checks import check_token_ids, list_of_strings, whole_number
 
 __all__ = ["teacher_forced"]
 

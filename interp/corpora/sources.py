@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import pandas as pd
 import xxhash
 
-from interp.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.corpora.files import (
     UNNAMED,
     Table,
@@ -23,8 +22,9 @@ from interp.corpora.files import (
     reads_network,
     shortened,
 )
-from interp.paths import HUB_CORPORA, corpus_file, printable, text_suffix
-from interp.words import argument
+from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
+from interp.support.paths import HUB_CORPORA, corpus_file, printable, text_suffix
+from interp.support.words import argument
 
 __all__ = ["Corpus", "Source", "load", "roughly_tokens"]
 
@@ -79,7 +79,7 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
     | `pandas.DataFrame`, `pandas.Series` | a cell of a column, an element |
     | `datasets.Dataset`, `IterableDataset` | a cell of a column, as iterating gives it |
     | `"bundled"` | a line of the text that ships with the package |
-    | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
+    | a name in `interp.support.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
     | a list of strings | an element |
 
     `column` names the column of a table. By default it is the only column, or else the one called `text`, or else the

@@ -8,7 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from interp.paths import BUNDLED
+from interp.support.paths import BUNDLED
 
 __all__ = ["LEXICON", "TASKS", "Template", "draw", "drawn", "entries", "shuffled", "templates_of"]
 

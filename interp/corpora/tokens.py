@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Int32, Integer
 from numpy.typing import NDArray
 
-from interp.checks import warn
 from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.support.checks import warn
 
 __all__ = ["Counted", "Tokens", "special_ids", "tokens_of", "unknown_id"]
 

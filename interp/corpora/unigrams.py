@@ -24,8 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from interp.checks import check_token_ids
-from interp.disk import replacing
+from interp.support.checks import check_token_ids
+from interp.support.disk import replacing
 
 __all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokenizer_hash", "total"]
 

@@ -3,13 +3,13 @@
 import base64
 import os
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.declare import find
-from interp.paths import check_matplotlib
+from interp.support.paths import check_matplotlib
 
 __all__ = ["Figure", "with_arrays"]
 
@@ -34,7 +34,7 @@ class Figure(go.Figure):
         Raises the errors of that function, and ValueError without the extra `interp[figures]`.
         """
         check_matplotlib()
-        written: Path = find("interp.figures.paper:save")(self, path, width=width, style=style)
+        written: Path = resolve_name("interp.figures.paper:save")(self, path, width=width, style=style)
         return written
 
 

@@ -29,12 +29,12 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from interp.checks import check_choice, check_width
-from interp.disk import replacing
 from interp.figures.figure import with_arrays
 from interp.figures.fitting import POINTS, fit, folded
 from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
+from interp.support.checks import check_choice, check_width
+from interp.support.disk import replacing
 
 __all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look", "drawn", "save"]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.style import run_styles
-from interp.words import printed
+from interp.support.words import printed
 
 __all__ = ["DEPTH", "Sides", "by_depth", "draw_runs", "extremes", "layers_of", "numbers_of", "shared"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from interp.columns import COMMON, Column
 from interp.figures.figure import Figure
-from interp.findings import Finding
+from interp.results.columns import COMMON, Column
+from interp.results.findings import Finding
 
 __all__ = ["Contexts", "Section"]
 

@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
 from interp.figures.figure import Figure
-from interp.words import BIAS_WORD, DECODER_NAME, MISSING, class_words
+from interp.support.words import BIAS_WORD, DECODER_NAME, MISSING, class_words
 
 __all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIRECTION_NAME", "DIVERGING", "FONTS", "LAYER", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "TITLE_NAME", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]

@@ -1,14 +1,11 @@
 from . import (
     head as head,
     identity as identity,
-    in_memory as in_memory,
-    initial as initial,
     loading as loading,
-    pretrained as pretrained,
     qk as qk,
     running as running,
     sites as sites,
 )
-from .in_memory import as_model as as_model
-from .initial import untrained as untrained
-from .loading import load as load
+from .loading.in_memory import as_model as as_model
+from .loading.initial import untrained as untrained
+from .loading.loader import load as load

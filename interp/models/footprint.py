@@ -2,14 +2,14 @@
 
     peak = process + weights + max(loading, batch, …),    batch = blocks + logits + what is read of them
 
-`interp.run.budget` adds what analyses hold. `interp.corpora.batches` and `interp.load` also use this module.
+`interp.passes.budget` adds what analyses hold. `interp.corpora.batches` and `interp.load` also use this module.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from interp import memory
 from interp.models.sites import Model, view
+from interp.support import memory
 
 __all__ = [
     "CONVERTING",
@@ -26,7 +26,7 @@ __all__ = [
 PROCESS = 600 * 2**20
 """Bytes of a process that has imported torch, transformers and TransformerLens, measured with torch 2.13 for CPUs."""
 LOADING = 0.25
-"""The most that loading takes in addition to the weights, as a share of them (`interp.models.assembly`)."""
+"""The most that loading takes in addition to the weights, as a share of them (`interp.models.loading.assembly`)."""
 CONVERTING = 8
 """The most bytes that it takes to convert a weight of a GGUF file, or to merge an adapter into it."""
 TOKENS_PER_ROW = 1_024

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.checks import check_choice
-from interp.declare import Bias
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, view
 from interp.models.verify import verify_head
 from interp.models.views import BertHead, FinalNorm, HeadTensors
+from interp.support.checks import check_choice
+from interp.support.choices import Bias
 
 __all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens"]
 

@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interp.checks import whole_number
-from interp.declare import Several, listed
 from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
 from interp.models.views import Attention, View
+from interp.support.checks import whole_number
+from interp.support.choices import Several, listed
 
 _SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 _SUMMED_AT_ONCE = 32  # positions

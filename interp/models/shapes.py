@@ -9,13 +9,22 @@ from typing import Any
 
 import torch
 
-from interp.checks import refuse, whole_number
-from interp.declare import Backend, Bias
 from interp.models.bridge import why_not_linear
 from interp.models.footprint import TOKENS_PER_ROW, Widths
 from interp.models.hooked import NoHead
-from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, headless, model_class, on_hub, read_config
-from interp.paths import adapter_directory, model_directory
+from interp.models.loading.pretrained import (
+    HOOKED,
+    MASKED,
+    Stored,
+    context_of,
+    headless,
+    model_class,
+    on_hub,
+    read_config,
+)
+from interp.support.checks import refuse, whole_number
+from interp.support.choices import Backend, Bias
+from interp.support.paths import adapter_directory, model_directory
 
 __all__ = ["Shape", "shape", "shape_with"]
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, get_args
 
-from interp.checks import check_choice, whole_number
 from interp.models.bridge import Bridge, EncoderDecoder
 from interp.models.hooked import HookedDecoder, HookedEncoder
 from interp.models.views import Model, Site, View
+from interp.support.checks import check_choice, whole_number
 
 __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
 __all__ += ["how_to_load", "is_encoder", "narrowing", "state_name", "trunk_output", "view"]

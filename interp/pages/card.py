@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 from markupsafe import Markup
 
-from interp.analyses import load
+from interp.analyses.registry import load
 from interp.pages.page import section, style, templates
-from interp.results import Result
+from interp.results.result import Result
 
 __all__ = ["card"]
 

@@ -7,18 +7,19 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
 
-from interp.analyses import load, names
-from interp.declare import Analysis, find
-from interp.disk import check_own, check_page
+from interp.analyses.declare import Analysis
+from interp.analyses.registry import load, names
 from interp.figures.runs import Sides
 from interp.figures.section import Section
 from interp.pages.page import Part, Run, find_runs, keep_figures, render, saved_results
 from interp.pages.undrawn import Written
-from interp.results import Result
+from interp.results.result import Result
+from interp.support.disk import check_own, check_page
 
 __all__ = ["run_names", "write_comparison", "written_comparison"]
 
@@ -95,7 +96,7 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
 
 def _drawn(analysis: Analysis, results: dict[str, Result]) -> Section | None:
     """The section that compares these results, by run; None if they have nothing in common to draw."""
-    sides: Sides = find(analysis.sides or "")(results)
+    sides: Sides = resolve_name(analysis.sides or "")(results)
     if not sides.figures:
         return None
     about = {name: result.provenance for name, result in results.items()}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -27,18 +28,27 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from interp.analyses import load, names
-from interp.checks import warn
-from interp.columns import displayed
-from interp.declare import Analysis, find
-from interp.disk import FIGURES, GENERATOR, OPTIONS, check_own, check_page, in_turn, replacing, replacing_directory
-from interp.exports import written_as
+from interp.analyses.declare import Analysis
+from interp.analyses.registry import load, names
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.pages.undrawn import Written
-from interp.paths import check_matplotlib
-from interp.results import Result
-from interp.words import capitalized, count, sentence
+from interp.results.columns import displayed
+from interp.results.exports import written_as
+from interp.results.result import Result
+from interp.support.checks import warn
+from interp.support.disk import (
+    FIGURES,
+    GENERATOR,
+    OPTIONS,
+    check_own,
+    check_page,
+    in_turn,
+    replacing,
+    replacing_directory,
+)
+from interp.support.paths import check_matplotlib
+from interp.support.words import capitalized, count, sentence
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "style"]
 __all__ += ["templates", "write_page", "written_page"]
@@ -115,7 +125,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
 
 def section(result: Result) -> Section:
     """What the page says about a result."""
-    found: Section = find(load(result.analysis).section)(result)
+    found: Section = resolve_name(load(result.analysis).section)(result)
     return replace(found, columns=result.headings, caveats=result.caveats)
 
 
@@ -181,7 +191,7 @@ def _write_page(root: Path, address: str | None) -> Written:
     title = " · ".join(dict.fromkeys(label for label, _, _ in parts))
     drawn = [part for _, _, part in parts if part.is_drawn]
     if address is not None and drawn:
-        picture = partial(find("interp.pages.picture:write_picture"), root / "index.png", title, drawn[0])
+        picture = partial(resolve_name("interp.pages.picture:write_picture"), root / "index.png", title, drawn[0])
         written.attempt("the picture of the page", picture, lambda note: None)
     render(written, title, parts, url=address if drawn else None)
     return written

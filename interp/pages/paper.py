@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from interp.checks import check_choice
-from interp.disk import replacing_directory
 from interp.figures import paper
 from interp.figures.paper import PaperStyle
 from interp.figures.section import Section
 from interp.pages.page import find_runs, section
 from interp.pages.undrawn import Written
+from interp.support.checks import check_choice
+from interp.support.disk import replacing_directory
 
 __all__ = ["check_figures", "write_figures", "written_figures"]
 

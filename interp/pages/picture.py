@@ -9,11 +9,11 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from interp.disk import replacing
 from interp.figures.paper import SETTINGS
 from interp.figures.section import Section
 from interp.figures.style import GREY, INK
-from interp.words import sentence
+from interp.support.disk import replacing
+from interp.support.words import sentence
 
 __all__ = ["write_picture"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from interp.checks import warn
-from interp.results import Result
+from interp.results.result import Result
+from interp.support.checks import warn
 
 __all__ = ["Written"]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from interp import attention, corpora
-from interp.attention.claims import largest_effects
-from interp.attention.findings import untested
+from interp.analyses.attention.claims import largest_effects
+from interp.analyses.attention.findings import untested
 from interp.testing import toy_decoder
 
 N_LAYERS, CLASSES = 3, ("a", "b", "other")

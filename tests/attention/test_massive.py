@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from interp import attention, corpora, pages
-from interp.attention.massive import MassiveActivations, position_bins
-from interp.run.observers import observe
+from interp.analyses.attention.massive import MassiveActivations, position_bins
+from interp.passes.observers import observe
 
 PLANTED_TOKEN = 9
 

@@ -13,9 +13,9 @@ from toys import every_table
 
 import interp
 from interp import attention, corpora, hooks, plots
-from interp.attention.ablation import KeyAblation
-from interp.attention.profile import DimensionCorrelations, DimensionProfile
-from interp.run.observers import observe
+from interp.analyses.attention.ablation import KeyAblation
+from interp.analyses.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.passes.observers import observe
 
 KINDS = ["bert", "gpt2", "gpt_neox", "gptj", "gpt_neo", "llama"]
 DOUBLE = torch.float64
@@ -278,7 +278,7 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
 @pytest.mark.slow
 def test_a_study_kept_as_arrays_is_the_same(bert_study, tmp_path, monkeypatch):
     model, text, study = bert_study
-    monkeypatch.setattr("interp.dense.MOST_ROWS", 0)
+    monkeypatch.setattr("interp.results.dense.MOST_ROWS", 0)
     large = attention.study(model, text, progress=False)
     large.save(tmp_path)
     assert (tmp_path / "attention" / "gaps.safetensors").is_file()

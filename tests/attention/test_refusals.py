@@ -10,7 +10,7 @@ from toys import toy
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import attention, corpora
-from interp.attention.costs import cost
+from interp.analyses.attention.costs import cost
 from interp.models.qk import check_dims, check_layers
 from interp.testing import toy_tokenizer
 

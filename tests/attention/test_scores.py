@@ -17,11 +17,11 @@ from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformer
 
 import interp
 from interp import attention, corpora
-from interp.attention import score_contributions
-from interp.attention.patterns import AttentionByClass
-from interp.attention.scores import ScoreContributions
-from interp.columns import displayed
+from interp.analyses.attention import score_contributions
+from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.attention.scores import ScoreContributions
 from interp.models.qk import qk_circuit
+from interp.results.columns import displayed
 from interp.testing import randomise
 
 KINDS = ["bert", "gpt2", "opt", "gpt_neox", "gptj", "llama", "qwen2", "gpt_neo"]
@@ -248,7 +248,7 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
     flat = {name: torch.stack(parts).detach().numpy().ravel() for name, parts in columns.items()}
     expected = pd.DataFrame(flat, index).reset_index()
     pd.testing.assert_frame_equal(observer.scores.table, expected, check_exact=True)
-    monkeypatch.setattr("interp.dense.MOST_ROWS", len(expected) - 1)
+    monkeypatch.setattr("interp.results.dense.MOST_ROWS", len(expected) - 1)
     large = observer.scores
     assert all(large.arrays[name].dtype == np.float32 for name in PARTS)
     for name in PARTS:

@@ -9,14 +9,14 @@ import torch
 from toys import with_tables
 
 from interp import attention, corpora, pages, plots
-from interp.attention.massive import position_bins
-from interp.attention.page import sides
-from interp.attention.sinks.findings import by_chance, sink_findings
-from interp.attention.sinks.positions import Sinks, fewest_queries, sink_dims
-from interp.attention.sinks.writers import MassiveWriters
+from interp.analyses.attention.massive import position_bins
+from interp.analyses.attention.page import sides
+from interp.analyses.attention.sinks.findings import by_chance, sink_findings
+from interp.analyses.attention.sinks.positions import Sinks, fewest_queries, sink_dims
+from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
 from interp.models.sites import hook_name
-from interp.run.observers import observe
+from interp.passes.observers import observe
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 
 CLASSES = {"some": [7, 8]}
@@ -310,7 +310,7 @@ class TestRefusals:
         asked = {"unigram": np.ones(67, dtype=int), "key_classes": CLASSES, "sinks": True, "progress": False}
         texts = ["w1 w2 w3"] * 30
         with monkeypatch.context() as patched:
-            patched.setattr("interp.run.passes.observe", lambda *_, **__: pytest.fail("the model was run"))
+            patched.setattr("interp.passes.execution.observe", lambda *_, **__: pytest.fail("the model was run"))
             for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
                 found = f"rows of 10 tokens or more, and the longest row of this text has {longest}; give longer texts"
                 with pytest.raises(ValueError, match=found):

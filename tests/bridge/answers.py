@@ -17,16 +17,16 @@ from toys import HF_MODELS, every_table
 
 import interp
 from interp import attention, frequency, generation, hooks, probing
-from interp.attention.profile import dimension_profile, find_outliers
-from interp.attention.tables import study as attention_of
+from interp.analyses.attention.profile import dimension_profile, find_outliers
+from interp.analyses.attention.tables import study as attention_of
+from interp.analyses.encoding.tables import study as encoding_of
+from interp.analyses.generation.metrics import text_features
 from interp.corpora import batches
 from interp.corpora.batching import Batch
-from interp.encoding.tables import study as encoding_of
-from interp.generation.metrics import text_features
 from interp.models.head import prediction_head
 from interp.models.identity import weight_hash
 from interp.models.sites import is_encoder
-from interp.run.observers import forward
+from interp.passes.observers import forward
 from interp.testing import WORDS, randomise, toy_tokenizer
 
 QUIET: dict[str, Any] = {"progress": False}

@@ -13,7 +13,7 @@ import transformers
 from transformers import CONFIG_MAPPING
 
 import interp
-from interp.models.pretrained import MASKED
+from interp.models.loading.pretrained import MASKED
 from interp.models.sites import view
 
 pytestmark = pytest.mark.e2e

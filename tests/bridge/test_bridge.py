@@ -18,7 +18,7 @@ from transformer_lens.model_bridge import TransformerBridge
 
 import interp
 from interp import attention, encoding, hooks
-from interp.attention.patterns import AttentionByClass
+from interp.analyses.attention.patterns import AttentionByClass
 from interp.corpora import batches
 from interp.corpora.batching import Batch
 from interp.models.head import prediction_head
@@ -27,7 +27,7 @@ from interp.models.qk import qk_circuit
 from interp.models.running import active_hooks, head_is_hooked, running
 from interp.models.sites import hook_name, is_encoder, view
 from interp.models.verify import verify_scores
-from interp.run.observers import forward
+from interp.passes.observers import forward
 from interp.testing import randomise, toy_tokenizer
 
 KINDS = [kind for kind in HF_MODELS if kind != "qwen2"]

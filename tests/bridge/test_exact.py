@@ -14,9 +14,9 @@ from torch.nn.utils import parametrize
 
 import interp
 from interp import encoding, hooks, probing
-from interp.encoding.regression import Fit
+from interp.analyses.encoding.regression import Fit
+from interp.analyses.probing.probes import Probe
 from interp.models.sites import Recipe, hook_name, view
-from interp.probing.probes import Probe
 from interp.testing import assert_recipe_exact, randomise
 
 BACKENDS = ["bridge"] + ["hooked"] * (int(version("transformer-lens").split(".")[0]) < 4)

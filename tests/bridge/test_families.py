@@ -12,10 +12,10 @@ import torch
 
 import interp
 from interp import attention, corpora
-from interp.analyses import left_out
-from interp.attention import keys, tables
-from interp.attention.page import section, sides
-from interp.attention.sinks import positions
+from interp.analyses.attention import keys, tables
+from interp.analyses.attention.page import section, sides
+from interp.analyses.attention.sinks import positions
+from interp.analyses.registry import left_out
 from interp.cli import main
 
 pytestmark = pytest.mark.e2e

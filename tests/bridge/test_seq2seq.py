@@ -10,8 +10,8 @@ from toys import D_VOCAB
 
 import interp
 from interp import encoding, frequency, generation, hooks
+from interp.analyses.encoding.tables import study as study_of
 from interp.corpora.seq2seq import teacher_forced
-from interp.encoding.tables import study as study_of
 from interp.models.head import prediction_head
 from interp.testing import randomise, toy_tokenizer
 

@@ -9,7 +9,7 @@ import transformers
 
 import interp
 from interp.cli import main
-from interp.models import assembly
+from interp.models.loading import assembly
 
 
 def checked(capsys, *arguments):
@@ -32,7 +32,7 @@ def test_a_decoder_that_answers_everything(capsys):
 @torch.no_grad()
 def test_parity_is_the_difference_from_transformers(capsys):
     about = checked(capsys, "tiny-bert", "--dtype", "bfloat16")
-    path = interp.paths.BUNDLED / "tiny-bert"
+    path = interp.support.paths.BUNDLED / "tiny-bert"
     plain = transformers.AutoModelForMaskedLM.from_pretrained(path, dtype=torch.bfloat16).eval()
     batch = assembly.trial(plain.config, 32)
     ours = interp.load("tiny-bert", dtype="bfloat16")(batch.tokens, one_zero_attention_mask=batch.mask)

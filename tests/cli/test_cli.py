@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pandas as pd
@@ -16,16 +17,15 @@ import pytest
 from processes import Command, without_room_for_output
 
 from interp.__main__ import SPINS, run
-from interp.analyses import analyses
-from interp.attention import AttentionStudy
+from interp.analyses.attention import AttentionStudy
+from interp.analyses.encoding import EncodingStudy
+from interp.analyses.frequency import BiasEffect
+from interp.analyses.generation import GenerationStudy
+from interp.analyses.registry import analyses
 from interp.cli import main
 from interp.cli.flags import complete_corpus, complete_model, complete_pairs, flag, numbers as parse_scales
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
-from interp.declare import find
-from interp.encoding import EncodingStudy
-from interp.frequency import BiasEffect
-from interp.generation import GenerationStudy
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         def fail(*_, error=error, **__):
             raise error
 
-        monkeypatch.setattr("interp.frequency.tables.bias_effect", fail)
+        monkeypatch.setattr("interp.analyses.frequency.tables.bias_effect", fail)
         assert main([*arguments, "--out", str(tmp_path / "o")]) == code
         assert capsys.readouterr().err.splitlines()[-1] == message
 
@@ -479,7 +479,7 @@ def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
 def _parameters(name):
     import transformers
 
-    from interp.paths import BUNDLED
+    from interp.support.paths import BUNDLED
 
     return transformers.AutoModelForCausalLM.from_pretrained(BUNDLED / name).parameters()
 
@@ -556,7 +556,7 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize("name", analyses())
 def test_every_option_of_a_function_is_a_flag_of_its_command(name, capsys):
     analysis = analyses()[name]
-    keywords = set(inspect.signature(find(analysis.answer)).parameters) - {"model", "text", "pairs"}
+    keywords = set(inspect.signature(resolve_name(analysis.answer)).parameters) - {"model", "text", "pairs"}
     assert keywords == {item.name for item in dataclasses.fields(analysis.options)}
     assert main([name, "--help"]) == 0
     told = capsys.readouterr().out

@@ -10,11 +10,11 @@ import transformers
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
-from interp import memory
-from interp.analyses import OWN
+from interp.analyses.registry import OWN
 from interp.cli import main
 from interp.models.footprint import PROCESS
 from interp.models.shapes import shape
+from interp.support import memory
 
 SIZES = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80}
 LLAMA_70B = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192}

@@ -13,11 +13,11 @@ import pytest
 from toys import run_command
 
 import interp
-from interp import disk
 from interp.cli import main
 from interp.corpora.unigrams import Unigrams
-from interp.paths import short_name
-from interp.run.checkpoint import Checkpoint, kept
+from interp.passes.checkpoint import Checkpoint, kept
+from interp.support import disk
+from interp.support.paths import short_name
 
 pytestmark = pytest.mark.e2e
 
@@ -155,7 +155,7 @@ def test_counts_only_replace_counts(home, tmp_path, capsys):
     import numpy as np
 
     command = ["unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5", "--overwrite", "--out"]
-    weights = interp.paths.BUNDLED / "tiny-gpt2" / "model.safetensors"
+    weights = interp.support.paths.BUNDLED / "tiny-gpt2" / "model.safetensors"
     (home / "model.safetensors").write_bytes(weights.read_bytes())
     (home / "link.safetensors").symlink_to(home / "model.safetensors")
     before = content(home)

@@ -15,15 +15,15 @@ import typer
 from toys import ROOT
 
 import interp
-from interp import analyses
-from interp.analyses import OWN, RESERVED, ReportOptions, load
+from interp.analyses import registry
+from interp.analyses.declare import Analysis, Options, option
+from interp.analyses.frequency.options import ANALYSIS as FREQUENCY
+from interp.analyses.registry import OWN, RESERVED, ReportOptions, load
 from interp.cli import main
 from interp.cli.analysis import _how_read, command_of
-from interp.declare import Analysis, Options, option
-from interp.frequency.options import ANALYSIS as FREQUENCY
-from interp.results import provenance
-from interp.run.budget import Cost, Pass, budget
-from interp.run.passes import asks
+from interp.passes.budget import Cost, Pass, budget
+from interp.passes.execution import asks
+from interp.results.result import provenance
 from interp.testing import toy_decoder
 
 SOURCE = (ROOT / "docs" / "example.py").read_text(encoding="utf-8")
@@ -38,13 +38,13 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]
 
     def registered(analysis: Any) -> None:
         entry = SimpleNamespace(name="previous_token", value="example:ANALYSIS", dist=None, load=lambda: analysis)
-        monkeypatch.setattr(analyses, "entry_points", lambda **_: [entry])
-        for cached in (analyses.others, analyses.load):
+        monkeypatch.setattr(registry, "entry_points", lambda **_: [entry])
+        for cached in (registry.others, registry.load):
             cached.cache_clear()
 
     yield registered
     monkeypatch.undo()
-    for cached in (analyses.others, analyses.load):
+    for cached in (registry.others, registry.load):
         cached.cache_clear()
 
 
@@ -59,13 +59,13 @@ def example(register: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest
         source = SOURCE.replace("    distance: int", f"{lines}    distance: int")
         recorded = f"own={{name: getattr(options, name) for name in {[*options]}}}, distance=options.distance"
         source = source.replace("distance=options.distance, ", f"{recorded}, ").replace("import option", "import *")
-        source = source.replace("from interp.declare import", "from interp.declare import Several,")
+        source = source.replace("from typing import", "from interp.support.choices import Several\nfrom typing import")
         if reads != "text":
             source = source.replace("model, text, **options.text", 'model, ["the cat sat"] * 200')
         (tmp_path / "example.py").write_text(source.replace('reads="text"', f"reads={reads!r}"))
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "example", raising=False)
-        monkeypatch.setattr(analyses, "OWN", ())
+        monkeypatch.setattr(registry, "OWN", ())
         register(__import__("example").ANALYSIS)
 
     return registered
@@ -114,7 +114,7 @@ def test_an_option_may_have_the_name_of_another(reads, example, text, tmp_path, 
     def made(model: Any, source: Any, *, bos: Any, seed: int) -> list[str]:
         return ["a prompt"]
 
-    monkeypatch.setattr("interp.survey.prompts", made)
+    monkeypatch.setattr("interp.analyses.report.prompts", made)
     report = ["report", "--model", "tiny-gpt2", "--corpus", text, "--pair-limit", "10", "--seed", "3"]
     assert main([*report, "--dry-run"]) == 0
     assert main([*report, "--out", str(tmp_path / "usual")]) == 0
@@ -204,7 +204,7 @@ def test_an_unknown_kind_and_a_name_of_an_argument_are_refused():
     class Made(Options):
         text: str = option("", "A text.")
 
-    def answer(model: Any, text: Any, options: Made) -> interp.run.passes.Passes[None]:
+    def answer(model: Any, text: Any, options: Made) -> interp.passes.execution.Passes[None]:
         yield []
 
     with pytest.raises(ValueError, match="Made has an option 'text', as answer calls one of its arguments"):

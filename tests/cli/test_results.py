@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from interp.analyses.frequency import BiasEffect
 from interp.cli import main
 from interp.cli.analysis import _Steps
 from interp.cli.app import app
 from interp.cli.config import expanded
 from interp.cli.output import _shown
 from interp.corpora.unigrams import Unigrams
-from interp.frequency import BiasEffect
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import interp.cli
 from interp.cli import errors, main
 from interp.cli.app import run
 from interp.cli.screen import visible
-from interp.memory import DoesNotFit
+from interp.support.memory import DoesNotFit
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egpj.exe\u2066\x9b31m\x00"
 

@@ -14,10 +14,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import interp
-from interp import corpora, paths
+from interp import corpora
 from interp.corpora import sentences, tokens, unigrams
 from interp.corpora.unigrams import Unigrams
 from interp.models import footprint
+from interp.support import paths
 from interp.testing import toy_tokenizer
 
 

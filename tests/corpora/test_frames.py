@@ -14,11 +14,11 @@ from hypothesis import given, settings, strategies as st
 
 import interp
 from interp import corpora
+from interp.analyses.probing.scores import word_surprisal
+from interp.analyses.probing.states import state_rows
 from interp.corpora.frames import Frame, settled_bos
 from interp.corpora.sentences import packed_rows, sentence_rows, text_rows
 from interp.models.views import Tokens
-from interp.probing.scores import word_surprisal
-from interp.probing.states import state_rows
 from interp.testing import toy_decoder, toy_tokenizer
 
 BOS, EOS, CLS, SEP = 5, 6, 2, 3

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 from toys import ROOT
 
-from interp import paths
 from interp.corpora import controls, pairs, templates
-from interp.paths import HUB_PAIRS
+from interp.support import paths
+from interp.support.paths import HUB_PAIRS
 
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]

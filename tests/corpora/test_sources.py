@@ -529,7 +529,8 @@ def test_parquet_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_datasets_are_known_without_importing_the_library() -> None:
     code = "import sys; from interp import corpora; corpora.load(['a']); assert 'datasets' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-    code = "import sys; import interp.paths; assert not {'pandas', 'pyarrow', 'datasets', 'torch'} & set(sys.modules)"
+    heavy = {"pandas", "pyarrow", "datasets", "torch"}
+    code = f"import sys; import interp.support.paths; assert not {heavy} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.corpora.tokens import tokens_of, unknown_id
-from interp.run.observers import part_of
+from interp.passes.observers import part_of
 
 KNOWN = ["w1 w2 w3 w4 w5 w6 w7 w8 w9"] * 20
 

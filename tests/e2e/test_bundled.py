@@ -8,10 +8,10 @@ import transformers
 
 import interp
 from interp import corpora, encoding
+from interp.analyses.frequency import bias_effect
+from interp.analyses.probing import minimal_pair_accuracy, sentence_scores
 from interp.corpora import pairs, unigrams
-from interp.frequency import bias_effect
-from interp.paths import BUNDLED, bundled_models
-from interp.probing import minimal_pair_accuracy, sentence_scores
+from interp.support.paths import BUNDLED, bundled_models
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,15 @@ import numpy as np
 import plotly.io
 import pytest
 
-from interp import disk, pages
+from interp import pages
+from interp.analyses.encoding.page import sides as encoding_sides
+from interp.analyses.frequency.page import sides as frequency_sides
+from interp.analyses.probing.page import sides as probing_sides
 from interp.cli import main
-from interp.encoding.page import sides as encoding_sides
-from interp.frequency.page import sides as frequency_sides
 from interp.pages.compare import run_names
 from interp.pages.page import Run, find_runs
-from interp.probing.page import sides as probing_sides
-from interp.results import Result
+from interp.results.result import Result
+from interp.support import disk
 
 MODELS = ("tiny-gpt2", "tiny-bert")
 

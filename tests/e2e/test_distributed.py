@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from interp import corpora
+from interp.analyses.frequency import bias_effect
 from interp.cli import main
-from interp.frequency import bias_effect
-from interp.run import distributed, observers
-from interp.run.distributed import Part, parts_of, shard
-from interp.run.observers import part_of
+from interp.passes import distributed, observers
+from interp.passes.distributed import Part, parts_of, shard
+from interp.passes.observers import part_of
 
 COMMANDS = ["frequency", "attention", "encoding", "probing", "generation"]
 
@@ -90,7 +90,7 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     """All commands run in one launch of two processes."""
     script = tmp_path / "run.py"
     script.write_text(
-        "import json, sys; from interp.run import distributed; from interp.cli import main\n"
+        "import json, sys; from interp.passes import distributed; from interp.cli import main\n"
         "with distributed.group():\n    for line in json.loads(sys.argv[1]): assert main(line) == 0, line"
     )
     lines = [[*arguments, "--out", str(tmp_path / "out")] for arguments in commands.values()]
@@ -154,9 +154,9 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """One part never ran and one was killed: merge does these two and no others."""
     expected = alone("frequency")
-    monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.passes.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     feed, seen = observers.feed, []
-    monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.passes.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, *commands["frequency"], "--out", tmp_path / "alone")[0] == 0
     n_batches = len(seen)
     assert n_batches >= 4
@@ -171,9 +171,9 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
         seen.append(1)
         feed(*given)
 
-    monkeypatch.setattr("interp.run.observers.feed", dying)
+    monkeypatch.setattr("interp.passes.observers.feed", dying)
     assert outcome(capsys, *arguments, "--shard", "1/3")[0] == 130
-    monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.passes.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", expected)
     assert len(seen) == n_batches, "every batch is read once"
@@ -222,7 +222,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
 
 def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monkeypatch):
     """Parts stopped before a fit, so that only their shards of hidden states show the difference."""
-    monkeypatch.setattr("interp.probing.states.SENTENCES_PER_SHARD", 50)
+    monkeypatch.setattr("interp.analyses.probing.states.SENTENCES_PER_SHARD", 50)
     probe = commands["probing"]
     given = tmp_path / "p.jsonl"
     shutil.copy(probe[probe.index("--pairs") + 1], given)

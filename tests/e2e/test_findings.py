@@ -7,12 +7,12 @@ from toys import with_tables
 
 import interp
 from interp import pages, probing
-from interp.attention.shares import largest_gaps
+from interp.analyses.attention.shares import largest_gaps
+from interp.analyses.frequency import bias_effect
+from interp.analyses.generation import page as generation
 from interp.corpora import pairs
 from interp.figures.runs import extremes
-from interp.frequency import bias_effect
-from interp.generation import page as generation
-from interp.words import count, within
+from interp.support.words import count, within
 
 
 def test_numbers_are_compared_as_they_are_printed():

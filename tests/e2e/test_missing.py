@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from toys import with_tables
 
-from interp.analyses import load
-from interp.columns import _with_ends, displayed
-from interp.exports import written_as
+from interp.analyses.registry import load
 from interp.figures.section import Section
 from interp.pages.page import _Shown, section
+from interp.results.columns import _with_ends, displayed
+from interp.results.exports import written_as
 
 KINDS = {"NA": pd.NA, "None": None, "NaN": math.nan, "NaT": pd.NaT}
 RESULTS = [("tiny-bert", name) for name in ("frequency", "attention", "encoding", "probing")]

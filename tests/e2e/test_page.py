@@ -18,16 +18,17 @@ from plotly.colors import hex_to_rgb
 from toys import ROOT, every_table, with_tables
 
 import interp
-from interp import disk, pages, plots, probing
-from interp.analyses import analyses
-from interp.columns import displayed
+from interp import pages, plots, probing
+from interp.analyses.frequency import bias_effect
+from interp.analyses.registry import analyses
 from interp.figures import style
 from interp.figures.section import Section
-from interp.frequency import bias_effect
 from interp.pages.page import render
 from interp.pages.undrawn import Written
+from interp.results.columns import displayed
+from interp.support import disk
+from interp.support.words import count
 from interp.testing import toy_decoder
-from interp.words import count
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 

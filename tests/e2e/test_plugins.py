@@ -123,7 +123,7 @@ BROKEN = "raise RuntimeError('no such luck')"
             "the analysis 'broken' of the package 'broken_one' cannot be imported",
         ),
         ("taken_one", "ANALYSIS = 1", "frequency", "two analyses or commands are called 'frequency'"),
-        ("number_one", "ANALYSIS = 1", "number", "is int, expected an interp.declare.Analysis"),
+        ("number_one", "ANALYSIS = 1", "number", "is int, expected an interp.analyses.declare.Analysis"),
         (
             "example",
             EXAMPLE.replace("    distance:", '    measure: str = option("mean", "A measure.")\n    distance:'),

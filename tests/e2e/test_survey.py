@@ -11,11 +11,11 @@ from toys import every_table
 
 import interp
 from interp import corpora
-from interp.analyses import left_out
+from interp.analyses.frequency import tables
+from interp.analyses.frequency.page import section
+from interp.analyses.registry import left_out
+from interp.analyses.report import ask_all
 from interp.cli import main
-from interp.frequency import tables
-from interp.frequency.page import section
-from interp.survey import ask_all
 
 COUNTS = np.arange(1, 68)
 pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generation")
@@ -66,7 +66,7 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
     def stop(*analyses):
         raise Stopped(next(analyses[0])[0].batches.settings["bos"])
 
-    monkeypatch.setattr("interp.survey.side_by_side", stop)
+    monkeypatch.setattr("interp.analyses.report.side_by_side", stop)
     for name, bos in (("tiny-gpt2", "texts"), ("tiny-bert", "False")):
         with pytest.raises(Stopped, match=bos):
             ask_all(interp.load(name), "bundled", pairs=table, progress=False)
@@ -156,7 +156,7 @@ def test_an_interrupted_report_keeps_what_is_finished(hf_directory, texts, table
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("interp.probing.tables.sweep", stopped)
+        patched.setattr("interp.analyses.probing.tables.sweep", stopped)
         assert main(arguments) != 0
     kept = {path.parent.name for path in out.glob("*/result.json")}
     assert kept == {"frequency", "attention", "encoding"}

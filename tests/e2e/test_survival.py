@@ -15,13 +15,13 @@ import pytest
 from processes import Command, often, signalled, without_room
 from toys import ROOT, run_command
 
-from interp import disk
+from interp.analyses.probing.states import States
 from interp.cli import main
 from interp.cli.jobs import Job
 from interp.cli.output import unfinished
-from interp.disk import occupied
-from interp.probing.states import States
-from interp.run.checkpoint import Checkpoint, kept
+from interp.passes.checkpoint import Checkpoint, kept
+from interp.support import disk
+from interp.support.disk import occupied
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_result_written_since_the_command_looked_is_kept(commands, tmp_path, c
 
 
 def test_ranks_that_end_leave_the_work_to_the_one_that_still_writes_the_page(tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.run.distributed.writes", lambda: False)
+    monkeypatch.setattr("interp.passes.distributed.writes", lambda: False)
     with unfinished(tmp_path, Job("frequency", {}), lambda: None) as directory:
         pass
     assert directory.exists()
@@ -259,7 +259,7 @@ def test_damaged_tables_are_refused(tmp_path):
 def test_damaged_states_are_refused(load_toy, tmp_path):
     import pandas as pd
 
-    from interp.probing import collect
+    from interp.analyses.probing import collect
 
     pairs = pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w2 w1"], "UID": ["t"]})
     states: States = collect(load_toy("gpt2"), pairs, directory=tmp_path, progress=False)
@@ -286,12 +286,12 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "function", "calls", "kept_file"),
     [
-        ("frequency", "interp.run.observers:feed", 1, None),
-        ("frequency", "interp.run.observers:feed", 4, ".frequency/pass-1.safetensors"),
-        slow("attention", "interp.run.observers:feed", 8, ".attention/pass-1.safetensors"),
-        slow("probing", "interp.probing.states:forward", 1, None),
-        slow("generation", "interp.generation.decoding:decode_batch", 1, None),
-        slow("generation", "interp.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
+        ("frequency", "interp.passes.observers:feed", 1, None),
+        ("frequency", "interp.passes.observers:feed", 4, ".frequency/pass-1.safetensors"),
+        slow("attention", "interp.passes.observers:feed", 8, ".attention/pass-1.safetensors"),
+        slow("probing", "interp.analyses.probing.states:forward", 1, None),
+        slow("generation", "interp.analyses.generation.decoding:decode_batch", 1, None),
+        slow("generation", "interp.analyses.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
         slow("train", "training.run:Run.update", 4, "resume.pt"),
     ],
 )
@@ -318,7 +318,7 @@ def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
     """The sentences that were read are kept and not read again."""
     import pandas as pd
 
-    from interp.probing import collect, states
+    from interp.analyses.probing import collect, states
 
     model = load_toy("gpt2")
     sentences = [" ".join(f"w{i + j}" for j in range(2 + i % 9)) for i in range(40)]
@@ -351,7 +351,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     """Text that was stopped between two batches and then finished is the same as text written in one go."""
     from transformers import GenerationConfig
 
-    from interp.generation.decoding import decode, resolved
+    from interp.analyses.generation.decoding import decode, resolved
 
     model = load_toy("gpt2")
     rows = [[7 + i, 9] for i in range(9)]
@@ -385,7 +385,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
 def test_ctrl_c_waits_for_the_end_of_what_must_not_be_interrupted():
     import threading
 
-    from interp.disk import uninterrupted
+    from interp.support.disk import uninterrupted
 
     done = []
 

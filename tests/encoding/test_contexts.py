@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from interp import corpora, encoding
-from interp.run.contexts import CONTEXTS, KEPT
+from interp.passes.contexts import CONTEXTS, KEPT
 
 QUIET = {"unigram": np.arange(67), "orders": ["random"], "bases": ["axis"], "ratios": [2], "progress": False}
 

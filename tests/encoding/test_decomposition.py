@@ -9,9 +9,9 @@ from processes import Script
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from interp.encoding.decomposition import decompose
-from interp.encoding.dimensions import dimensions
-from interp.encoding.regression import fit_arrays, regressions
+from interp.analyses.encoding.decomposition import decompose
+from interp.analyses.encoding.dimensions import dimensions
+from interp.analyses.encoding.regression import fit_arrays, regressions
 from interp.models.embeddings import Embeddings
 
 N, D = 1_003, 24
@@ -117,8 +117,8 @@ MEASURED = """
 import pathlib
 import numpy as np
 import torch
-from interp.encoding.decomposition import decompose
-from interp.encoding.dimensions import dimensions
+from interp.analyses.encoding.decomposition import decompose
+from interp.analyses.encoding.dimensions import dimensions
 from interp.models.embeddings import Embeddings
 
 def resident(key):

@@ -17,11 +17,11 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp import corpora, encoding, hooks
+from interp.analyses.encoding.pruning import PrunedPredictions
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.pruning import PrunedPredictions
-from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models.identity import weight_hash
-from interp.run.observers import observe
+from interp.passes.observers import observe
 from interp.testing import randomise, toy_tokenizer
 
 DOUBLE = torch.float64

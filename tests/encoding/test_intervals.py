@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from interp import corpora, encoding
-from interp.encoding.steering import SteeredMeans
+from interp.analyses.encoding.steering import SteeredMeans
 from interp.testing import assert_observer_merges
 
 SMALL = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}

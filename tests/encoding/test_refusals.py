@@ -8,8 +8,8 @@ import pytest
 from workshop import BAD, MISSING, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import corpora, encoding
+from interp.analyses.encoding.steering import sample_tokens
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.steering import sample_tokens
 
 
 def other_tokenizer(w: Workshop) -> Unigrams:

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from interp import corpora, encoding, generation, plots
+from interp.analyses.encoding.pruning import removal_order
 from interp.cli import main
-from interp.encoding.pruning import removal_order
 from interp.hooks import prune_output_dims
 from interp.testing import toy_decoder, toy_encoder
 
@@ -78,7 +78,7 @@ def test_a_number_of_prompts_takes_them_from_the_text():
 def test_what_cannot_be_continued_is_refused_before_a_pass(drawn, load_toy, monkeypatch):
     model, texts, prompts, _ = drawn
     for reads in ("observe", "observe_parts"):
-        monkeypatch.setattr(f"interp.run.passes.{reads}", None)
+        monkeypatch.setattr(f"interp.passes.execution.{reads}", None)
     other = generation.decoding.Prompts(prompts.ids, prompts.human, prompts.corpus, {"tokenizer": "another"})
     ids = corpora.batches(model, texts)
     by_hand = next(iter(ids)).tokens

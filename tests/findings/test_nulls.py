@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from interp import corpora
-from interp.attention.claims import largest_effects
-from interp.attention.findings import steered
-from interp.encoding.atlas.findings import atlas_findings
-from interp.encoding.atlas.sources import Spread
-from interp.encoding.atlas.tables import Member, pair_table, subspace_table
-from interp.encoding.decomposition import decompose
-from interp.encoding.findings import linear, removable
-from interp.encoding.validation import cross_validated
-from interp.findings import Finding
-from interp.frequency import bias_effect
-from interp.generation.findings import diverse
-from interp.generation.uncertainty import intervals
+from interp.analyses.attention.claims import largest_effects
+from interp.analyses.attention.findings import steered
+from interp.analyses.encoding.atlas.findings import atlas_findings
+from interp.analyses.encoding.atlas.sources import Spread
+from interp.analyses.encoding.atlas.tables import Member, pair_table, subspace_table
+from interp.analyses.encoding.decomposition import decompose
+from interp.analyses.encoding.findings import linear, removable
+from interp.analyses.encoding.validation import cross_validated
+from interp.analyses.frequency import bias_effect
+from interp.analyses.generation.findings import diverse
+from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.probing.findings import beyond, held, needed
+from interp.analyses.probing.uncertainty import ALPHA, averaged, compared
 from interp.models.embeddings import Embeddings
-from interp.probing.findings import beyond, held, needed
-from interp.probing.uncertainty import ALPHA, averaged, compared
+from interp.results.findings import Finding
 
 
 def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:

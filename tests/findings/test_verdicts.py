@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from interp.attention.findings import steered
-from interp.encoding.atlas.findings import atlas_findings
-from interp.encoding.findings import linear, removable, steered as steers
-from interp.findings import Finding, findings_table, over_texts, side
-from interp.frequency.findings import findings as of_biases
-from interp.generation.findings import diverse
-from interp.probing.findings import beyond, concentrated, held, needed
+from interp.analyses.attention.findings import steered
+from interp.analyses.encoding.atlas.findings import atlas_findings
+from interp.analyses.encoding.findings import linear, removable, steered as steers
+from interp.analyses.frequency.findings import findings as of_biases
+from interp.analyses.generation.findings import diverse
+from interp.analyses.probing.findings import beyond, concentrated, held, needed
+from interp.results.findings import Finding, findings_table, over_texts, side
 
 NONE = math.nan
 

@@ -13,13 +13,13 @@ import transformers
 
 import interp
 from interp import corpora
-from interp.encoding import fit
-from interp.frequency import bias_effect, page
-from interp.frequency.bands import band_findings, frequency_bands
-from interp.frequency.directions import FEWEST_CONTROLS, Controls, control_findings, ranks
-from interp.frequency.distributions import MeanPredictions, Variant
-from interp.frequency.outliers import OutlierDims, Outliers, PartPredictions, outlier_findings
-from interp.run.observers import observe
+from interp.analyses.encoding import fit
+from interp.analyses.frequency import bias_effect, page
+from interp.analyses.frequency.bands import band_findings, frequency_bands
+from interp.analyses.frequency.directions import FEWEST_CONTROLS, Controls, control_findings, ranks
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.outliers import OutlierDims, Outliers, PartPredictions, outlier_findings
+from interp.passes.observers import observe
 
 COUNTS = np.arange(67)
 U = COUNTS / COUNTS.sum()
@@ -208,7 +208,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
         nll, sums = {0: [], 1: [], 2: []}, np.zeros((3, 3, 10))
         for batch in batches:
             with torch.no_grad(), model.hooks(fwd_hooks=recipe):
-                p = interp.run.observers.forward(model, batch).double().softmax(-1)
+                p = interp.passes.observers.forward(model, batch).double().softmax(-1)
             for row, position in (batch.read & (batch.targets >= 0)).nonzero().tolist():
                 true = int(batch.targets[row, position])
                 nll[bands[true]].append(-math.log(p[row, position, true]))

@@ -16,12 +16,12 @@ from toys import every_table
 
 import interp
 from interp import corpora, hooks
+from interp.analyses.frequency import BiasEffect, bias_effect
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.divergences import js, kl, kl_where_seen, perplexity
 from interp.corpora.unigrams import Unigrams
-from interp.frequency import BiasEffect, bias_effect
-from interp.frequency.distributions import MeanPredictions, Variant
-from interp.frequency.divergences import js, kl, kl_where_seen, perplexity
 from interp.models.head import prediction_head
-from interp.run.observers import observe
+from interp.passes.observers import observe
 
 BERT = {
     "ln": "cls.predictions.transform.LayerNorm.bias",

@@ -7,9 +7,9 @@ from scipy import stats
 
 import interp
 from interp import corpora
-from interp.frequency import bias_effect
-from interp.frequency.measures import correlations
-from interp.intervals import FEWEST_TEXTS
+from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency.measures import correlations
+from interp.results.intervals import FEWEST_TEXTS
 
 SCALES = [0.0, 0.5]
 

@@ -8,15 +8,15 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from interp import corpora
-from interp.encoding import fit
-from interp.encoding.neurons import NeuronEffects
-from interp.encoding.pruning import PrunedPredictions
-from interp.encoding.steering import SteeredMeans
-from interp.frequency.distributions import MeanPredictions, Variant
-from interp.frequency.outliers import PartPredictions
+from interp.analyses.encoding import fit
+from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.encoding.pruning import PrunedPredictions
+from interp.analyses.encoding.steering import SteeredMeans
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.outliers import PartPredictions
+from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.models.softmax import exponentials, log_partition, over_positions, over_types
-from interp.probing.scores import Sentences, TokenScores
-from interp.run.observers import observe
+from interp.passes.observers import observe
 from interp.testing import randomise, toy_decoder
 
 SIZES = [49_152, 262_144]

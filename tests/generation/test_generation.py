@@ -17,14 +17,14 @@ from transformers import GenerationConfig
 
 import interp
 from interp import hooks
+from interp.analyses.frequency import bias_effect
+from interp.analyses.generation import GenerationStudy, generate, prompts, study, text_metrics, uncertainty
+from interp.analyses.generation.adapter import Shell
+from interp.analyses.generation.decoding import decode
+from interp.analyses.generation.metrics import frequent_types, mauve_scores, text_features
+from interp.analyses.generation.options import DECODERS
+from interp.analyses.generation.uncertainty import mauve_jackknife
 from interp.corpora.unigrams import Unigrams
-from interp.frequency import bias_effect
-from interp.generation import GenerationStudy, generate, prompts, study, text_metrics, uncertainty
-from interp.generation.adapter import Shell
-from interp.generation.decoding import decode
-from interp.generation.metrics import frequent_types, mauve_scores, text_features
-from interp.generation.options import DECODERS
-from interp.generation.uncertainty import mauve_jackknife
 from interp.models.running import active_hooks
 from interp.models.sites import hook_name
 
@@ -220,7 +220,7 @@ def test_batches_are_even_and_limited_by_tokens(gpt2, monkeypatch):
         ("beam", 40, [4] * 4),
     ):
         options = {"decoder": decoder, "max_new_tokens": 7, "progress": False}
-        monkeypatch.setattr("interp.generation.options.TOKENS_AT_ONCE", at_once)
+        monkeypatch.setattr("interp.analyses.generation.options.TOKENS_AT_ONCE", at_once)
         shapes = []
         hook = (hook_name(gpt2, "embed"), lambda resid, hook, shapes=shapes: shapes.append(resid.shape))
         written = tokens(generate(gpt2, rows, hooks=[hook], **options))
@@ -524,7 +524,7 @@ def test_sweep(tiny, some, corpus, tmp_path):
     measured = found.metrics.query("decoder == 'sample' and scale == 0.5").iloc[0]
     human = [tiny.tokenizer.decode(row) for row in np.concatenate([some.ids[:, 1:], some.human], 1)]
     assert list(found.texts.query("decoder == 'human'").eval("prompt + text")) == human
-    counts = interp.corpora.unigrams.load(interp.paths.BUNDLED / "tiny-gpt2/unigram.safetensors")
+    counts = interp.corpora.unigrams.load(interp.support.paths.BUNDLED / "tiny-gpt2/unigram.safetensors")
     wanted = text_metrics(
         tokens(direct),
         unigram=counts,
@@ -578,7 +578,7 @@ def test_a_killed_sweep_resumes(tiny, some, corpus, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return decode(*arguments, **more)
 
-    monkeypatch.setattr(sys.modules["interp.generation.tables"], "decode", counted)
+    monkeypatch.setattr(sys.modules["interp.analyses.generation.tables"], "decode", counted)
     with pytest.raises(KeyboardInterrupt):
         study(tiny, some, directory=tmp_path, **options)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["sample-0.0", "sample-1.0"]

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from interp.analyses.generation import study, text_metrics
+from interp.analyses.generation.metrics import frequent_types
+from interp.analyses.generation.uncertainty import MEASURES, intervals
 from interp.corpora.unigrams import Unigrams
-from interp.generation import study, text_metrics
-from interp.generation.metrics import frequent_types
-from interp.generation.uncertainty import MEASURES, intervals
 
 COUNTS = Unigrams(np.arange(40, 0, -1), "counts")
 N = 24

@@ -23,8 +23,7 @@ from browser import CHROMIUM, Browser
 from toys import ROOT
 
 import interp
-from interp.analyses import OWN, load
-from interp.declare import find
+from interp.analyses.registry import OWN, load
 
 pytestmark = pytest.mark.e2e
 
@@ -148,7 +147,9 @@ def test_options_are_on_the_page_as_they_are_declared(name, site):
     function = analysis.answer.partition(":")[2]
     signature = re.search(rf"^{function}\((.*?)\n\) -> (\w+)", text, re.S | re.M)
     assert signature
-    assert re.findall(r"^ +(\w+):", signature[1], re.M) == list(inspect.signature(find(analysis.answer)).parameters)
+    assert re.findall(r"^ +(\w+):", signature[1], re.M) == list(
+        inspect.signature(resolve_name(analysis.answer)).parameters
+    )
     assert signature[2] == analysis.kind.__name__
     for item in dataclasses.fields(analysis.options):
         assert item.metadata["help"] in text
@@ -202,7 +203,7 @@ def test_two_analyses_share_a_pass(example, monkeypatch):
     monkeypatch.setattr(
         model, "forward", lambda *a, _forward=model.forward, **k: forwards.append(1) or _forward(*a, **k)
     )
-    two = interp.run.passes.side_by_side(*(example.previous_token_heads.passes(model, batches) for _ in range(2)))
-    first, second = interp.run.passes.execute(model, two, progress=False)
+    two = interp.passes.execution.side_by_side(*(example.previous_token_heads.passes(model, batches) for _ in range(2)))
+    first, second = interp.passes.execution.execute(model, two, progress=False)
     assert first.heads.equals(second.heads)
     assert len(forwards) == len(list(batches))

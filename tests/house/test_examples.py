@@ -17,10 +17,10 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(interp.__path__
 OFFERING = ("hooks", "testing", "paths", "results", "survey", "declare", "plots")
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 WITHOUT = {
-    "interp.paths.adapter_directory": "what it does depends on what is installed",
-    "interp.paths.check_matplotlib": "what it does depends on what is installed",
-    "interp.paths.check_mauve": "what it does depends on what is installed",
-    "interp.paths.hub_answers": "it asks the network",
+    "interp.support.paths.adapter_directory": "what it does depends on what is installed",
+    "interp.support.paths.check_matplotlib": "what it does depends on what is installed",
+    "interp.support.paths.check_mauve": "what it does depends on what is installed",
+    "interp.support.paths.hub_answers": "it asks the network",
     "interp.plots.show_images": "it starts a browser, and changes how the rest of the process shows figures",
 }
 

@@ -14,28 +14,27 @@ from toys import ROOT
 import interp
 
 HOME = Path(interp.__file__).parent
+QUESTIONS = {f"analyses.{name}" for name in ("attention", "encoding", "frequency", "generation", "probing")}
 LEVELS = (
-    {"words"},
-    {"checks", "columns", "declare", "disk", "intervals", "memory", "paths"},
-    {"models", "latex"},
+    {"support"},
+    {"models"},
     {"corpora"},
-    {"options", "dense", "exports", "findings"},
-    {"analyses"},
+    {"analyses"},  # the declaration and the list, without the questions themselves and the report
     {"results"},
-    {"run"},
+    {"passes"},
     {"hooks", "figures", "testing"},
-    {"frequency", "attention", "encoding", "probing", "generation"},
+    QUESTIONS,
     {"plots"},
-    {"pages", "survey"},
+    {"pages", "analyses.report"},
     {"cli"},
 )
 DECLARED = {
-    ("encoding", "attention"),
-    ("encoding", "frequency"),
-    ("encoding", "generation"),
-    ("frequency", "encoding"),
-    ("generation", "frequency"),
-    ("probing", "attention"),
+    ("analyses.encoding", "analyses.attention"),
+    ("analyses.encoding", "analyses.frequency"),
+    ("analyses.encoding", "analyses.generation"),
+    ("analyses.frequency", "analyses.encoding"),
+    ("analyses.generation", "analyses.frequency"),
+    ("analyses.probing", "analyses.attention"),
 }
 
 
@@ -71,18 +70,24 @@ def graph() -> dict[str, set[str]]:
     return {name: imports(path) for name, path in named.items()}
 
 
+def room(module: str) -> str:
+    """The part of interp that a module belongs to: of the analyses, each question and the report are one by itself."""
+    parts = module.split(".")[1:]
+    inside = ".".join(parts[:2])
+    return inside if inside in QUESTIONS | {"analyses.report"} else parts[0]
+
+
 def test_imports_go_one_way():
     level = {name: number for number, names in enumerate(LEVELS) for name in names}
-    rooms = {path.stem for path in HOME.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    rooms = {room(module) for module in graph()}
     assert rooms - {"__init__", "__main__"} == set(level)
     wrong = []
     for module, imported in graph().items():
-        room = module.split(".")[1]
         for other in imported:
-            into = other.split(".")[1]
-            if room in ("__init__", "__main__") or into in (room, "__init__"):
+            here, into = room(module), room(other)
+            if here in ("__init__", "__main__") or into in (here, "__init__"):
                 continue
-            if level[into] > level[room] or (level[into] == level[room] and (room, into) not in DECLARED):
+            if level[into] > level[here] or (level[into] == level[here] and (here, into) not in DECLARED):
                 wrong.append(f"{module} imports {other}")
     assert not wrong
 
@@ -110,7 +115,7 @@ def test_the_analyses_are_listed_once():
         for path in HOME.rglob("*.py")
         if all(f'"{name}"' in path.read_text(encoding="utf-8") for name in names)
     ]
-    assert lists == ["analyses.py"]
+    assert lists == ["analyses/registry.py"]
 
 
 def test_only_figures_and_pages_know_plotly():
@@ -132,14 +137,14 @@ def test_figures_run_no_model():
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         named = {node.id for node in nodes if isinstance(node, ast.Name)}
         named |= {node.arg for node in nodes if isinstance(node, ast.arg)} & {"model"}
-        found = [name for name in imports(path) if f"{name}.".startswith(("interp.run.", "interp.models.running."))]
+        found = [name for name in imports(path) if f"{name}.".startswith(("interp.passes.", "interp.models.running."))]
         found += sorted(named & {"model", "Model", "torch"})
         wrong += [f"{path.relative_to(HOME).as_posix()}: {name}" for name in found]
     assert not wrong
 
 
-PUBLIC = ["", ".attention", ".corpora", ".declare", ".encoding", ".frequency", ".generation", ".hooks", ".models"]
-PUBLIC += [".pages", ".probing", ".results", ".run", ".survey"]
+PUBLIC = ["", ".analyses", *(f".{name}" for name in sorted(QUESTIONS)), ".corpora", ".hooks", ".models", ".pages"]
+PUBLIC += [".passes", ".results"]
 
 
 def test_nothing_rides_in_the_attributes_of_a_table():
@@ -163,10 +168,12 @@ def test_public_names_are_few():
 
 
 MANY_OPTIONS = {
-    "attention.ablation.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
-    "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve", "encoding.steering.steering_report",
-    "generation.decoding.generate", "generation.decoding.prompts", "probing.accuracy.ablation_effect",
-    "probing.shared.general", "probing.shared.transfer", "probing.states.collect", "probing.sweeps.sweep",
+    "analyses.attention.ablation.ablation_effect", "analyses.attention.scores.score_contributions",
+    "analyses.encoding.neurons.frequency_neurons", "analyses.encoding.pruning.pruning_curve",
+    "analyses.encoding.steering.steering_report", "analyses.generation.decoding.generate",
+    "analyses.generation.decoding.prompts", "analyses.probing.accuracy.ablation_effect",
+    "analyses.probing.shared.general", "analyses.probing.shared.transfer", "analyses.probing.states.collect",
+    "analyses.probing.sweeps.sweep", "corpora.batching.batches",
 }  # fmt: skip
 """Measures that users call; their options are keywords."""
 

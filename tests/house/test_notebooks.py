@@ -15,7 +15,7 @@ import pytest
 from toys import ROOT
 
 from interp import plots
-from interp.paths import bundled_models
+from interp.support.paths import bundled_models
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execute --inplace"

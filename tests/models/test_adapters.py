@@ -15,10 +15,10 @@ from toys import D_VOCAB
 
 import interp
 from interp import encoding
-from interp.models import conversion
-from interp.models.conversion import adapter_hash
 from interp.models.identity import weight_hash
-from interp.results import provenance
+from interp.models.loading import conversion
+from interp.models.loading.conversion import adapter_hash
+from interp.results.result import provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated")  # in PEFT
 

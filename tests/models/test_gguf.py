@@ -12,11 +12,11 @@ import transformers
 from toys import run_command
 
 import interp
-from interp import paths
-from interp.models import conversion, drafts
 from interp.models.identity import config_hash, origin, weight_hash
+from interp.models.loading import conversion, drafts
 from interp.models.shapes import shape
-from interp.results import Result, provenance
+from interp.results.result import Result, provenance
+from interp.support import paths
 
 pytestmark = pytest.mark.filterwarnings("ignore:the weights of .* are quantised")
 
@@ -153,7 +153,7 @@ def test_bad_files(file, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="lacks weights .*layers.1.mlp.down_proj"):
         interp.load(written(tmp_path / "less.gguf", without=["blk.1.ffn_down"]))
     monkeypatch.setattr(conversion.memory, "available", lambda device: 1000)
-    with pytest.raises(interp.memory.DoesNotFit, match="converting the weights of .* takes up to"):
+    with pytest.raises(interp.support.memory.DoesNotFit, match="converting the weights of .* takes up to"):
         interp.load(file)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs gguf, which is not installed; pip install 'interp\[gguf\]'"):

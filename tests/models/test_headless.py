@@ -8,11 +8,11 @@ from toys import SIZES
 
 import interp
 from interp import attention, encoding, frequency, generation, probing
+from interp.analyses.report import ask_all
 from interp.models.head import prediction_head
 from interp.models.identity import weight_hash
-from interp.models.initial import untrained
+from interp.models.loading.initial import untrained
 from interp.models.sites import hook_name, state_name
-from interp.survey import ask_all
 from interp.testing import randomise, toy_tokenizer
 
 NO_HEAD = "this model has no prediction head: its files have the encoder alone; attention and probing need none"

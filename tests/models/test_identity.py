@@ -10,11 +10,11 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 
 import interp
-from interp import results
-from interp.attention.profile import DimensionProfile
+from interp.analyses.attention.profile import DimensionProfile
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
-from interp.run.observers import observe
+from interp.passes.observers import observe
+from interp.results import result
 
 
 @pytest.fixture
@@ -113,13 +113,13 @@ def test_versions_of_a_half_done_pass(load_toy, texts, tmp_path, monkeypatch):
     path = tmp_path / "pass.safetensors"
     read(model, texts, path)
     weights = interp.models.identity.weight_hash(model)
-    real = results.version
+    real = result.version
     for package in ("interp", "transformer-lens", "transformers", "tokenizers"):
-        monkeypatch.setattr(results, "version", lambda name, p=package: "0.0.1" if name == p else real(name))
+        monkeypatch.setattr(result, "version", lambda name, p=package: "0.0.1" if name == p else real(name))
         with pytest.raises(ValueError, match=rf"versions.{package}: '{real(package)}', here '0.0.1'"):
             read(model, texts, path)
         assert interp.models.identity.weight_hash(model) == weights
-    monkeypatch.setattr(results, "version", real)
+    monkeypatch.setattr(result, "version", real)
     read(model, texts, path)
 
 

@@ -228,7 +228,7 @@ def test_what_is_done_to_the_bridge_leaves_the_model_as_it_was(monkeypatch: pyte
     hf = made("gpt2")
     before, drawn = state(hf), torch.get_rng_state()
     with monkeypatch.context() as patch:
-        patch.setattr("interp.models.assembly.PARITY_TOLERANCE", 0.0)
+        patch.setattr("interp.models.loading.assembly.PARITY_TOLERANCE", 0.0)
         with pytest.raises(ValueError, match="log-probabilities differ"):
             as_model(hf, toy_tokenizer())
     model = as_model(hf, toy_tokenizer())

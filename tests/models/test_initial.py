@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import interp
-from interp.models import initial, untrained
+from interp.models import untrained
+from interp.models.loading import initial
 from interp.models.sites import view
 
 

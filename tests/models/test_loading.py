@@ -13,10 +13,10 @@ import transformers
 from toys import D_VOCAB, HF_MODELS
 
 import interp
-from interp import memory
-from interp.models import assembly, loading
 from interp.models.identity import weight_hash
+from interp.models.loading import assembly, loader as loading
 from interp.models.sites import view
+from interp.support import memory
 from interp.testing import randomise
 
 BOTH = ("hooked", "bridge")
@@ -137,7 +137,8 @@ def test_peak_memory(stored, dtype, backend, tmp_path):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, monkeypatch):
     """Drawn block by block, it has the numbers of the model drawn at once: before, during and after a forward pass."""
-    from interp.models import initial, untrained
+    from interp.models import untrained
+    from interp.models.loading import initial
 
     model = interp.load(hf_directory(kind), backend=backend)
     whole = untrained(model, seed=3)

@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from toys import HF_MODELS
 
-from interp.models.mapped import MappedWeights
-from interp.models.pretrained import Stored, read_config
+from interp.models.loading.mapped import MappedWeights
+from interp.models.loading.pretrained import Stored, read_config
 from interp.testing import randomise
 
 

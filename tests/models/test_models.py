@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toys import D_VOCAB, HF_MODELS
 
 import interp
-from interp import paths
 from interp.models.identity import origin, weight_hash
 from interp.models.sites import check_model, depth, hook_name
+from interp.support import paths
 from interp.testing import randomise, toy_tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

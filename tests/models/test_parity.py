@@ -8,13 +8,13 @@ import transformers
 from toys import SIZES
 
 import interp
-from interp.models import assembly
-from interp.models.assembly import WronglyConverted
-from interp.models.drafts import Bridged, Hooked
-from interp.models.pretrained import Stored
+from interp.models.loading import assembly
+from interp.models.loading.assembly import WronglyConverted
+from interp.models.loading.drafts import Bridged, Hooked
+from interp.models.loading.pretrained import Stored
+from interp.models.loading.spread import Placement
+from interp.models.loading.streaming import sampled
 from interp.models.sites import view
-from interp.models.spread import Placement
-from interp.models.streaming import sampled
 from interp.testing import randomise
 
 LONG = SIZES | {"max_position_embeddings": 600, "num_key_value_heads": 2, "num_hidden_layers": 4}

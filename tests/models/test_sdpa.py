@@ -8,14 +8,14 @@ from toys import D_VOCAB, HF_MODELS
 
 import interp
 from interp import attention, corpora
-from interp.attention.ablation import KeyAblation
-from interp.attention.patterns import AttentionByClass
-from interp.attention.profile import DimensionCorrelations, DimensionProfile
-from interp.attention.scores import ScoreContributions
+from interp.analyses.attention.ablation import KeyAblation
+from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.analyses.attention.scores import ScoreContributions
 from interp.models.running import running
 from interp.models.sites import hook_name, view
-from interp.results import provenance
-from interp.run.observers import observe
+from interp.passes.observers import observe
+from interp.results.result import provenance
 from interp.testing import toy_decoder
 
 BOTH = ("hooked", "bridge")

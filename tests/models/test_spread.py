@@ -12,13 +12,13 @@ from devices import device_of, several_devices
 from packaging.version import Version
 
 import interp
-from interp import memory
 from interp.corpora import pairs
 from interp.hooks import ablate_dims, capture, prune_output_dims, scale_bias
-from interp.models import initial, spread
+from interp.models.loading import initial, spread
+from interp.models.loading.spread import Placement, check_device_map, own_gpus, placed
 from interp.models.running import running
 from interp.models.sites import view
-from interp.models.spread import Placement, check_device_map, own_gpus, placed
+from interp.support import memory
 
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {

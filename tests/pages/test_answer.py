@@ -3,8 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from interp.findings import Finding
 from interp.pages.page import _repeat, templates
+from interp.results.findings import Finding
 
 
 def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:

@@ -12,10 +12,10 @@ import pytest
 from workshop import MISSING, Command, Workshop, check_command_refused, check_refused
 
 from interp import pages
+from interp.analyses.frequency import BiasEffect
 from interp.cli import main
-from interp.frequency import BiasEffect
 from interp.pages.page import templates
-from interp.results import load_result
+from interp.results.result import load_result
 
 WRONG: list[Any] = [None, 5, "x", [], {"a": 1}]
 

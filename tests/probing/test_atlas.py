@@ -15,15 +15,15 @@ from toys import toy
 
 import interp
 from interp import plots, probing
+from interp.analyses.probing.atlas import reading, tables
+from interp.analyses.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
+from interp.analyses.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
+from interp.analyses.probing.costs import dry_run
+from interp.analyses.probing.page import section, sides
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
-from interp.probing.atlas import reading, tables
-from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
-from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
-from interp.probing.costs import dry_run
-from interp.probing.page import section, sides
-from interp.run import moments
-from interp.run.observers import observe, part_of
+from interp.passes import moments
+from interp.passes.observers import observe, part_of
 from interp.testing import toy_decoder
 
 N_PAIRS, FOLDS = 40, 2

@@ -7,10 +7,10 @@ import torch
 from transformers import AutoModel
 
 from interp import probing
+from interp.analyses.probing import states as collecting
+from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.corpora import pairs
-from interp.probing import states as collecting
-from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
-from interp.run.contexts import KEPT
+from interp.passes.contexts import KEPT
 
 OPTIONS = {"methods": ["l0"], "l0_strengths": (0.2,), "seeds": (0,), "controls": ["none"], "steps": 300}
 

@@ -16,14 +16,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import interp
 from interp import probing
+from interp.analyses.probing import fitting
+from interp.analyses.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
+from interp.analyses.probing.group import bag_of_words
+from interp.analyses.probing.sparse import SparseProbe
+from interp.analyses.probing.splits import split_tasks
+from interp.analyses.probing.states import States
+from interp.analyses.probing.sweeps import _agreement
 from interp.corpora import pairs
-from interp.probing import fitting
-from interp.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
-from interp.probing.group import bag_of_words
-from interp.probing.sparse import SparseProbe
-from interp.probing.splits import split_tasks
-from interp.probing.states import States
-from interp.probing.sweeps import _agreement
 
 
 def toy_pairs(n=12, task="t"):
@@ -252,7 +252,7 @@ def test_states_are_transformers_hidden_states(kind, position, hf_directory, loa
 
 def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch):
     model, table = load_toy("gpt2"), toy_pairs(20)
-    monkeypatch.setattr("interp.probing.states.SENTENCES_PER_SHARD", 16)
+    monkeypatch.setattr("interp.analyses.probing.states.SENTENCES_PER_SHARD", 16)
     for of, width in (("neurons", 64), ("heads", 16), ("residual", 16)):
         kept = probing.collect(model, table, of=of, progress=False)
         assert kept.width == width
@@ -362,7 +362,7 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     states = states_of(vectors, both)
     options = {"methods": ["dense", "topk"], "ks": (2,), "progress": False, "directory": tmp_path}
     first = probing.sweep(states, **options)
-    monkeypatch.setattr(sys.modules["interp.probing.sweeps"], "fit_dense", None)
+    monkeypatch.setattr(sys.modules["interp.analyses.probing.sweeps"], "fit_dense", None)
     again = probing.sweep(states, **options)
     pd.testing.assert_frame_equal(first.probes, again.probes)
     with pytest.raises(ValueError, match=r"another run .*ks"):

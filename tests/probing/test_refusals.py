@@ -11,12 +11,12 @@ from toys import D_VOCAB
 from workshop import BAD, FORMS, TYPE, Case, Workshop, check_refused, one_by_one, quiet
 
 from interp import probing
+from interp.analyses.probing.fitting import fit_sparse
+from interp.analyses.probing.probes import Probe
+from interp.analyses.probing.sparse import SparseProbe
+from interp.analyses.probing.states import States
+from interp.analyses.probing.sweeps import Sweep
 from interp.corpora import pairs
-from interp.probing.fitting import fit_sparse
-from interp.probing.probes import Probe
-from interp.probing.sparse import SparseProbe
-from interp.probing.states import States
-from interp.probing.sweeps import Sweep
 from interp.testing import WORDS
 
 fast: Any = {"methods": ["l0"], "l0_strengths": [0.4], "controls": ["none"], "steps": 20} | quiet

@@ -17,13 +17,13 @@ from scipy import stats
 
 import interp
 from interp import probing
-from interp.attention.profile import DimensionProfile
+from interp.analyses.attention.profile import DimensionProfile
+from interp.analyses.probing.judgements import check_scores
+from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.corpora import token_classes
 from interp.models.running import active_hooks
-from interp.paths import BUNDLED
-from interp.probing.judgements import check_scores
-from interp.probing.scores import Sentences, TokenScores
-from interp.run.observers import observe, part_of
+from interp.passes.observers import observe, part_of
+from interp.support.paths import BUNDLED
 from interp.testing import randomise, toy_decoder
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -237,7 +237,7 @@ def test_parts_merge_and_a_run_resumes(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole_words: bool
 ) -> None:
     one, texts = made(name), SENTENCES[:4]
-    monkeypatch.setattr("interp.probing.scores.TOKENS_AT_ONCE", 40)
+    monkeypatch.setattr("interp.analyses.probing.scores.TOKENS_AT_ONCE", 40)
     sentences = Sentences(one.model, texts, bos=True, whole_words=whole_words)
     assert len(list(sentences.batches())) >= 3
     whole, *parts = (TokenScores(sentences, whole_words=whole_words) for _ in range(3))
@@ -248,7 +248,7 @@ def test_parts_merge_and_a_run_resumes(
     np.testing.assert_array_equal(parts[0].log_probabilities, whole.log_probabilities)
     how = {"bos": True, "whole_words": whole_words, "directory": tmp_path} | QUIET
     first = probing.sentence_scores(one.model, texts, **how)
-    monkeypatch.setattr("interp.run.observers.feed", None)
+    monkeypatch.setattr("interp.passes.observers.feed", None)
     pd.testing.assert_frame_equal(probing.sentence_scores(one.model, texts, **how), first)
     with pytest.raises(ValueError, match="fingerprint"):
         probing.sentence_scores(one.model, texts[:2], **how)
@@ -262,7 +262,7 @@ def test_the_head_may_read_a_batch_in_parts(made: Any, monkeypatch: pytest.Monke
     observe(one.model, sentences.batches(), together, **QUIET)
     widths: list[int] = []
     point = one.model.hook_dict["unembed.hook_out"]
-    monkeypatch.setattr("interp.run.observers.LOGITS_AT_ONCE", 10 * one.model.W_U.shape[1])
+    monkeypatch.setattr("interp.passes.observers.LOGITS_AT_ONCE", 10 * one.model.W_U.shape[1])
     handle = point.register_forward_hook(lambda module, inputs, logits: widths.append(logits.shape[:2].numel()))
     observe(one.model, sentences.batches(), apart, **QUIET)
     n_parts = len(widths)

@@ -10,14 +10,14 @@ from sklearn.linear_model import LogisticRegression
 
 import interp
 from interp import probing
+from interp.analyses.probing.atlas import reading
+from interp.analyses.probing.findings import concentrated, more_pairs
+from interp.analyses.probing.shared import general
+from interp.analyses.probing.splits import split_tasks, used_pairs
+from interp.analyses.probing.states import States
+from interp.analyses.probing.uncertainty import mcnemar, wilson
 from interp.corpora import controls, pairs
-from interp.findings import Finding
-from interp.probing.atlas import reading
-from interp.probing.findings import concentrated, more_pairs
-from interp.probing.shared import general
-from interp.probing.splits import split_tasks, used_pairs
-from interp.probing.states import States
-from interp.probing.uncertainty import mcnemar, wilson
+from interp.results.findings import Finding
 from interp.testing import toy_decoder
 
 QUIET: dict[str, Any] = {"progress": False}

@@ -23,15 +23,15 @@ from sklearn.linear_model import LogisticRegression
 
 import interp
 from interp import probing
+from interp.analyses.probing import ProbingStudy
+from interp.analyses.probing.atlas.tables import Atlas
+from interp.analyses.probing.fitting import fit_sparse
+from interp.analyses.probing.probes import Probe
+from interp.analyses.probing.sparse import SparseProbe
+from interp.analyses.probing.splits import split_tasks
+from interp.analyses.probing.states import States
 from interp.cli import main
 from interp.corpora import pairs
-from interp.probing import ProbingStudy
-from interp.probing.atlas.tables import Atlas
-from interp.probing.fitting import fit_sparse
-from interp.probing.probes import Probe
-from interp.probing.sparse import SparseProbe
-from interp.probing.splits import split_tasks
-from interp.probing.states import States
 
 KINDS = ("gpt2", "llama", "bert")
 LAYERS, WIDTH = 2, 16
@@ -282,7 +282,7 @@ def removed_dims(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         sets.append([int(dim) for dim in chosen])
         return original(model, layer, chosen, **options)
 
-    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
+    monkeypatch.setattr(sys.modules["interp.analyses.probing.accuracy"], "ablate_dims", spied)
     return sets
 
 
@@ -726,8 +726,8 @@ def test_study_has_every_table(
     assert again.provenance == json.loads(json.dumps(found.provenance))
     for name, part in found.tables.items():
         pd.testing.assert_frame_equal(part, again.tables[name], check_dtype=False)
-    monkeypatch.setattr(sys.modules["interp.probing.sweeps"], "fit_sparse", None)
-    monkeypatch.setattr(sys.modules["interp.probing.states"], "_read", None)
+    monkeypatch.setattr(sys.modules["interp.analyses.probing.sweeps"], "fit_sparse", None)
+    monkeypatch.setattr(sys.modules["interp.analyses.probing.states"], "_read", None)
     resumed = probing.study(model, table, directory=tmp_path / "work", position="mean", bos=True, **OPTIONS)
     pd.testing.assert_frame_equal(resumed.probes, found.probes)
     pd.testing.assert_frame_equal(resumed.ablation, found.ablation)

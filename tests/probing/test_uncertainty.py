@@ -14,15 +14,15 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from interp import probing
+from interp.analyses.probing import equivalence, uncertainty
+from interp.analyses.probing.findings import held
+from interp.analyses.probing.group import Group
+from interp.analyses.probing.sparse import SparseProbe
+from interp.analyses.probing.splits import Split
+from interp.analyses.probing.states import States
+from interp.analyses.probing.sweeps import Sweep
+from interp.analyses.probing.tables import _worth
 from interp.corpora.pairs import COLUMNS
-from interp.probing import equivalence, uncertainty
-from interp.probing.findings import held
-from interp.probing.group import Group
-from interp.probing.sparse import SparseProbe
-from interp.probing.splits import Split
-from interp.probing.states import States
-from interp.probing.sweeps import Sweep
-from interp.probing.tables import _worth
 
 # Proportions and differences
 

@@ -12,13 +12,13 @@ from toys import SHARED
 
 import interp
 from interp import attention, corpora, encoding, frequency, hooks, probing
-from interp.attention.massive import MassiveActivations
-from interp.attention.sinks.writers import MassiveWriters
+from interp.analyses.attention.massive import MassiveActivations
+from interp.analyses.attention.sinks.writers import MassiveWriters
+from interp.analyses.encoding.pruning import removal_order
+from interp.analyses.probing.scores import word_surprisal
 from interp.corpora import pairs
-from interp.encoding.pruning import removal_order
 from interp.models.identity import weight_hash
-from interp.probing.scores import word_surprisal
-from interp.run.observers import forward, observe
+from interp.passes.observers import forward, observe
 
 TEXT = corpora.load("bundled", limit=3)
 LAYERS = {"smollm2": [11, 20], "minilm": [1, 4]}

@@ -17,8 +17,8 @@ from processes import Script
 from published import MINILM, PRODUCTS, PROVENANCE, SMOLLM2_GGUF, directories
 from published_runs import Run
 
-from interp.findings import Finding
-from interp.results import Result
+from interp.results.findings import Finding
+from interp.results.result import Result
 
 MADE = {name: PRODUCTS[name] for name in (MINILM, SMOLLM2_GGUF)}
 PREPARED = """

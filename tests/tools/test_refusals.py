@@ -8,7 +8,7 @@ import pytest
 from training import command, data, run as training
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
-from interp.disk import occupied
+from interp.support.disk import occupied
 
 
 def train(w: Workshop, **options: Any) -> Path:

@@ -14,24 +14,24 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 
 import interp
-from interp.attention import AttentionStudy
-from interp.attention.patterns import AttentionInText
+from interp.analyses.attention import AttentionStudy
+from interp.analyses.attention.patterns import AttentionInText
+from interp.analyses.encoding import EncodingStudy
+from interp.analyses.encoding.regression import Fit
+from interp.analyses.frequency import BiasEffect
+from interp.analyses.generation import GenerationStudy
+from interp.analyses.probing import ProbingStudy
+from interp.analyses.probing.probes import Probe
+from interp.analyses.probing.states import States
+from interp.analyses.probing.sweeps import Sweep
 from interp.corpora.batching import Batch, Batches
-from interp.dense import Dense
-from interp.encoding import EncodingStudy
-from interp.encoding.regression import Fit
 from interp.figures.figure import Figure
-from interp.frequency import BiasEffect
-from interp.generation import GenerationStudy
 from interp.hooks import ablate_dims, adjust_logits, prune_output_dims, scale_bias
 from interp.models.sites import Model, Recipe, hook_name
-from interp.probing import ProbingStudy
-from interp.probing.probes import Probe
-from interp.probing.states import States
-from interp.probing.sweeps import Sweep
-from interp.results import Result
-from interp.run.observers import Observer
-from interp.run.passes import execute
+from interp.passes.execution import execute
+from interp.passes.observers import Observer
+from interp.results.dense import Dense
+from interp.results.result import Result
 
 # The README
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.checks import check_same
-from interp.frequency.divergences import kl, perplexity
-from interp.frequency.measures import correlations
+from interp.analyses.frequency.divergences import kl, perplexity
+from interp.analyses.frequency.measures import correlations
+from interp.support.checks import check_same
 from training.data import Texts
 from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, settings_of, train
 

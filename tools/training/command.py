@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from interp.analyses.options import CORPUS
 from interp.cli.app import run
 from interp.cli.flags import JsonFlag, OutFlag
 from interp.cli.output import resumable, show
-from interp.options import CORPUS
-from interp.paths import corpus_file
+from interp.support.paths import corpus_file
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 

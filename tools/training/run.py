@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from interp.checks import check_choice, check_seed, whole_number
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
-from interp.disk import checksum, occupied, replacing, replacing_directory, uninterrupted
+from interp.support.checks import check_choice, check_seed, whole_number
+from interp.support.disk import checksum, occupied, replacing, replacing_directory, uninterrupted
 from training.data import BERT_SPECIAL, END_OF_TEXT, SEPARATORS, Kind, Separator, Texts
 
 log = logging.getLogger(__name__)

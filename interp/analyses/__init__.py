@@ -1,0 +1,5 @@
+"""The questions, each an analysis of its own, and how they are declared, listed and reported."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,12 @@
+from . import (
+    attention as attention,
+    declare as declare,
+    encoding as encoding,
+    frequency as frequency,
+    generation as generation,
+    options as options,
+    probing as probing,
+    registry as registry,
+    report as report,
+)
+from .declare import Analysis as Analysis, option as option

@@ -1,0 +1,370 @@
+"""How attention changes without a dimension, which is replaced by a constant in the keys of one layer, or in the
+residual stream that enters it."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.analyses.attention.claims import CONTROLS, MOST_APART, apart_in_size
+from interp.analyses.attention.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited, over_queries
+from interp.analyses.attention.options import Where
+from interp.analyses.attention.profile import DimensionProfile
+from interp.corpora import Batches, token_classes
+from interp.corpora.batching import Batch, Text, as_batches
+from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.models.edits import jointly
+from interp.models.qk import QKCircuit, check_layers, qk_circuit
+from interp.models.running import firing
+from interp.models.sites import Model, Recipe, hook_name, state_name
+from interp.passes.execution import Passes, Reading, runs
+from interp.passes.observers import fingerprint, forward
+from interp.results.dense import Dense
+from interp.support.checks import check_choice, check_mode, check_seed, check_table
+from interp.support.choices import Mode, Several
+
+__all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
+
+_OUTLIERS = 3  # the number of outlier dimensions to remove; those of the most states come first
+_CONTROLS = 5  # the number of random dimensions, and of dimensions nearest in size if none match
+_COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
+_COLUMNS += ["attention_after", "change_low", "change_high", "head", "head_before", "head_after"]
+_SET = ["layer", "key_class", "set"]
+_SET_COLUMNS = [*_SET, "attention_before", "mean_change", "mean_change_low", "mean_change_high"]
+_SET_COLUMNS += ["largest_fall", "largest_rise"]
+
+
+class _Ablation(GroupedKeyObserver):
+    """Attention by class when one dimension is replaced by a constant in a layer, for many dimensions at once.
+
+    After `observe` there are, for each layer, `before` `[head, classes]` and `after` `[dims, head, classes]`: attention
+    summed over the keys of a class and averaged over queries. `changes` `[groups, dims, classes]` is the mean over
+    heads of after minus before, summed over the queries of each group of texts.
+
+    Args:
+        fills: the constant m_j by layer and dimension.
+    """
+
+    def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
+        dims = {str(layer): list(filled) for layer, filled in fills.items()}
+        means = fingerprint(np.array([fill for filled in fills.values() for fill in filled.values()]))
+        super().__init__(model, classes, fills, dims=dims, means=means)
+        self.fills = fills
+        for layer, filled in fills.items():
+            variants = 1 + len(filled)
+            self.add_state(f"{layer}.attention", (variants, model.cfg.n_heads, len(classes.names)))
+            self.add_groups(layer, "mean", (variants, len(classes.names)))
+
+    def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
+        return self.per_query(f"{layer}.attention")[0]
+
+    def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
+        return self.per_query(f"{layer}.attention")[1:]
+
+    def changes(self, layer: int) -> Float[np.ndarray, "groups dims classes"]:
+        before, after = np.split(self.by_group(layer, "mean"), [1], 1)
+        return after - before
+
+
+class KeyAblation(_Ablation):
+    """Attention without dimensions of the keys of one layer.
+
+    This is exact and takes one pass: a key dimension of a layer changes only the scores of that layer, by
+    `q_m · R_n W_K[j] (x_nj − m_j)`, so only its softmax is computed again.
+
+    Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
+    """
+
+    def hooks(self, batch: Batch) -> Recipe:
+        if is_edited(self.model, batch):
+            raise RuntimeError("scores are computed from queries and keys, and would miss later hooks; remove these")
+        return super().hooks(batch)
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        circuit = qk_circuit(self.model, layer)
+        names = circuit.input_name, circuit.query_name, hook_name(self.model, "k", layer)
+        return jointly(names, partial(self._read, circuit, keys))
+
+    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
+        x = circuit.attn_input(x).to(keys.one_hot)
+        turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
+        added = (x.new_tensor([*fills.values()]) - x[..., [*fills]]) / circuit.scale
+        added = rearrange(added, "batch key dim -> dim batch 1 1 key").contiguous()
+        by_row = x.new_zeros(len(x), 1 + len(fills), q.shape[2], keys.one_hot.shape[2])
+        for queries, seen, scores in circuit.scores(q, k, keys.real):
+            along = _along(circuit, [*fills], turned[:, queries], seen.stop)
+            changed = map(partial(torch.addcmul, scores), along, added[..., seen])
+            for number, variant in enumerate(chain([scores], changed)):
+                got = over_queries(variant.softmax(-1), keys.real[:, queries])
+                by_row[:, number] += got @ keys.one_hot[:, seen]
+        self.add(f"{circuit.layer}.attention", by_row.sum(0))
+        self.add_rows(f"{circuit.layer}.mean", by_row.mean(2), keys.batch)
+
+
+def _along(
+    circuit: QKCircuit, dims: list[int], q: Float[Tensor, "batch query head d_head"], n_keys: int
+) -> Iterator[Float[Tensor, "batch head query #key"]]:
+    """For each dimension j, `q_m · R_n W_K[j]`, where `q_m` is rotated. Without RoPE it is the same for all keys."""
+    if circuit.rotates:
+        q = rearrange(q, "batch query head d_head -> head batch query d_head").contiguous()
+        for dim in dims:
+            direction = circuit.key_of(dim, n_keys).to(q)
+            yield einsum(q, direction, "head batch query d_head, key head d_head -> batch head query key")
+    else:
+        directions = torch.cat([circuit.key_of(dim, 1) for dim in dims]).to(q)
+        yield from einsum(q, directions, "batch query head d_head, dim head d_head -> dim batch head query")[..., None]
+
+
+class StreamAblation(_Ablation):
+    """Attention without dimensions of the residual stream that enters one layer, in a model of any kind.
+
+    Each row is run as several copies. Every layer gets the residual stream of the first copy, which is never edited,
+    and each of the others lacks one dimension of it. So a row is run once for each dimension, whatever the number of
+    layers, and no more rows at a time than a batch has.
+    """
+
+    def hooks(self, batch: Batch) -> Recipe:
+        recipe = super().hooks(batch)
+        n_rows, most = len(batch.mask), max(map(len, self.fills.values()))
+        at_once = min(most, max(n_rows - 1, 1))
+        shape, dtype = self.state[f"{next(iter(self.fills))}.attention"].shape[1:], torch.float64
+        found = {layer: torch.zeros(n_rows, 1 + len(fill), *shape, dtype=dtype) for layer, fill in self.fills.items()}
+        step = max(n_rows // (1 + at_once), 1)
+        for start in range(0, n_rows, step):
+            for first in range(0, most, at_once):
+                rows, numbers = slice(start, start + step), range(first, min(first + at_once, most))
+                for layer, attention in self._without(batch, rows, numbers).items():
+                    variants = [0, *(1 + number for number in numbers)][: attention.shape[1]]
+                    found[layer][rows, variants] = attention
+        for layer, attention in found.items():
+            self.add(f"{layer}.attention", attention.sum(0))
+            self.add_rows(f"{layer}.mean", attention.mean(2), batch)
+        return recipe
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        return []
+
+    def _without(
+        self, batch: Batch, rows: slice, numbers: range
+    ) -> dict[int, Float[Tensor, "batch variants head classes"]]:
+        """The attention of some rows as they are, and without some of the dimensions of each layer."""
+        tokens, mask = (part[rows].repeat(1 + len(numbers), 1) for part in (batch.tokens, batch.mask))
+        copies = Batch(tokens, mask, mask.bool(), tokens)
+        keys, n_rows = KeyClassBatch(copies, self.classes, self.model.W_U.dtype), len(batch.mask[rows])
+        found: dict[int, Tensor] = {}
+
+        def replaced(dims: list[tuple[int, float]], resid: Tensor, hook: object) -> Tensor:
+            every = resid[:n_rows].repeat(1 + len(numbers), 1, 1).unflatten(0, (-1, n_rows))
+            for number, (dim, fill) in enumerate(dims, 1):
+                every[number, ..., dim] = fill
+            return every.flatten(0, 1)
+
+        def read(layer: int, n_variants: int, received: Tensor, v: Tensor) -> None:
+            by_class = keys.by_row(received.to(keys.one_hot)).unflatten(0, (-1, n_rows))
+            found[layer] = by_class[:n_variants].transpose(0, 1).double().cpu()
+
+        recipe: Recipe = []
+        for layer, filled in self.fills.items():
+            dims = list(filled.items())[numbers.start : numbers.stop]
+            recipe.append((state_name(self.model, layer), partial(replaced, dims)))
+            recipe += attention_hooks(self.model, layer, copies, partial(read, layer, 1 + len(dims)), "v")
+        with firing(self.model, recipe):
+            forward(self.model, copies, max(self.fills) + 1)
+        return found
+
+
+@runs
+def ablation_effect(
+    model: Model,
+    text_or_batches: Text,
+    outliers: pd.DataFrame,
+    *,
+    drivers: pd.DataFrame | Dense | None = None,
+    layers: Several[int] | None = None,
+    key_classes: KeyClasses = None,
+    where: Where = "keys",
+    mode: Mode = "mean",
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> Passes[pd.DataFrame]:
+    """Does attention to a class fall when an outlier dimension is removed, and only then?
+
+    In each layer, several sets of dimensions are removed, one dimension at a time. The set `outlier` has the first
+    three dimensions of `outliers`, which are outliers in the most states; `driver` the dimension with the largest gap
+    of each class; `matched` control dimensions as large as the outliers, the same in all layers; and `random` five
+    random ones. A control is as large as an outlier if the root mean square of what is removed (`removed`) is within a
+    factor of 1.5. The 39 nearest are used, and outliers share them if possible. If there are fewer, nothing matches,
+    and the five nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test per
+    outlier.
+
+    Args:
+        outliers: the table of `find_outliers`.
+        drivers: what `interp.attention.gaps` returns; its mean over heads is used. None removes no drivers.
+        layers: TransformerLens' block numbers. Default: all.
+        where: `"keys"` removes dimensions only from the keys of the layer (see `interp.hooks.ablate_dims`), in two
+            passes altogether. `"residual"` removes them from the residual stream that enters the layer, and measures
+            that layer's attention. This needs no decomposition of scores, but runs each row once for each dimension,
+            so each outlier has only five matched dimensions, and there is no test.
+        mode: set the dimension to zero, or to its mean over tokens.
+        seed: the seed for the random dimensions.
+
+    Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
+    attention_after, change_low, change_high, head, head_before, head_after). Attention is summed over the keys of a
+    class and averaged over queries and heads. The 95 % interval is that of after minus before on the same texts
+    (`interp.results.intervals.jackknife`), and NaN for fewer than 20 texts. `head_before` and `head_after` are for the
+    head in which attention changes most. `magnitude` is the root mean square of the dimension, and `removed` that of
+    its difference from the value it is set to. In keys without RoPE, `removed` is the SD, because a constant in all
+    keys changes all scores of a query equally.
+
+    Raises ValueError for an unknown `where` or `mode`, for a layer that does not exist, and for a table that has
+    missing values, mixes two runs, or has a state, layer or dimension that the model does not have.
+
+    Examples:
+        >>> from interp.analyses.attention.profile import dimension_profile, find_outliers
+        >>> from interp.testing import toy_decoder
+        >>> model, text, classes = toy_decoder(), ["w0 w1 w2"] * 20, {"first": [7, 8]}
+        >>> outliers = find_outliers(dimension_profile(model, text, key_classes=classes, progress=False), k=1.5)
+        >>> table = ablation_effect(model, text, outliers, key_classes=classes, progress=False)
+        >>> sorted(table["set"].unique())  # each outlier beside its controls
+        ['matched', 'outlier', 'random']
+    """
+    chosen = check_layers(model, layers)
+    check_choice("where", where, get_args(Where))
+    check_mode(mode)
+    seed = check_seed(seed)
+    _check_given(model, outliers, "outliers", ["state", "dim"], "z")
+    of_gap = ["layer", "head", "key_class", "dim"]
+    if isinstance(drivers, Dense):
+        drivers = drivers.mean("head", ["gap"])
+        of_gap.remove("head")
+    if drivers is not None:
+        _check_given(model, drivers, "drivers", of_gap, "gap")
+    classes = token_classes(model, key_classes)
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
+    yield [Reading("profile", prepared, [read])]
+    plan = planned(model, read.table, outliers, drivers, chosen, mode, seed, where)
+    return (yield from ablate(model, prepared, classes, plan, where))[0]
+
+
+def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
+    """Raise ValueError for a table that has missing values, mixes two runs, or has a number that does not fit the
+    model.
+    """
+    check_table(table, what, [*key, value], key)
+    counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
+    for column in [name for name in key if name in counts]:
+        outside = table.loc[~table[column].isin(range(counts[column])), column]
+        if len(outside):
+            known = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            raise ValueError(f"{what} has {column} {outside.iloc[0]}, {known}")
+
+
+def planned(
+    model: Model,
+    profile: pd.DataFrame,
+    outliers: pd.DataFrame,
+    gaps: pd.DataFrame | None,
+    layers: list[int],
+    mode: Mode,
+    seed: int,
+    where: Where = "keys",
+) -> pd.DataFrame:
+    """What `ablate` removes, from the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode,
+    fill)."""
+    every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
+    every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
+    every["fill"] = every["mean"] if mode == "mean" else 0.0
+    varies = mode == "mean" or (where == "keys" and not qk_circuit(model, 0).rotates)
+    every["removed"] = every["sd"] if varies else every["magnitude"]
+    rng = np.random.default_rng(seed)
+    outlying = outliers["dim"].drop_duplicates().head(_OUTLIERS).tolist()
+    size = every["removed"].unstack("layer")[layers]
+    matched = _matched(size, outlying, outliers["dim"], CONTROLS if where == "keys" else _CONTROLS)
+    rows = []
+    for layer in layers:
+        driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
+        tested = (
+            dict.fromkeys(matched, "matched") | dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
+        )
+        rest = size.index.difference([*tested, *outliers["dim"]]).to_numpy()
+        random = rng.choice(rest, size=min(_CONTROLS, len(rest)) if tested else 0, replace=False)
+        rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
+    plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
+    return plan.join(every[["magnitude", "removed", "fill"]], on=["layer", "dim"])
+
+
+def _drivers(gaps: pd.DataFrame) -> list[int]:
+    """The dimension with the largest mean gap of each class."""
+    means = gaps.groupby(["key_class", "dim"])["gap"].mean().sort_values()
+    return means.groupby("key_class").tail(1).index.unique("dim").tolist()
+
+
+def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
+    """Dimensions as large as the outliers that are removed: the n nearest to each, or a few if fewer than n match."""
+    found: dict[int, None] = {}
+    for dim in outlying:
+        near = apart_in_size(size, dim).drop(outliers).nsmallest(n)
+        matches = len(near) == n and near.iloc[-1] <= MOST_APART
+        found |= dict.fromkeys(near.index[: n if matches else _CONTROLS].tolist())
+    return list(found)
+
+
+def ablate(
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where
+) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
+    """`ablation_effect` of what is `planned`, for `interp.passes.execution`, with at most one reading; and the mean and
+    largest changes of each set."""
+    if plan.empty:
+        return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
+    fill = plan.set_index(["layer", "dim"])["fill"]
+    fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
+    observer = (KeyAblation if where == "keys" else StreamAblation)(model, classes, fills)
+    yield [Reading("ablation", prepared, [observer])]
+    whole = {layer: observer.before(layer) for layer in fills}
+    before = np.stack([whole[layer] for layer in plan["layer"]])
+    after = np.concatenate([observer.after(layer) for layer in fills])
+    changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
+    head = np.abs(after - before).argmax(1)
+    table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
+    for name, attention in {"before": before, "after": after}.items():
+        table[f"attention_{name}"] = attention.mean(1).ravel()
+        table[f"head_{name}"] = np.take_along_axis(attention, head[:, None], 1).ravel()
+    present = before.any(1).ravel()
+    by_row = pd.DataFrame(changes.reshape(len(changes), -1).T)[present].reset_index(drop=True)
+    return _with_intervals(table[present].reset_index(drop=True), by_row, observer)
+
+
+def _with_intervals(
+    table: pd.DataFrame, changes: pd.DataFrame, observer: GroupedKeyObserver
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table with the intervals of its changes, and the means over the dimensions of each set with their intervals.
+
+    Args:
+        changes: for each row of the table, the change by group of texts, summed over queries.
+    """
+
+    def half(changes: pd.DataFrame) -> np.ndarray:
+        mean = observer.jackknife(lambda change, queries: change / queries, changes.to_numpy().T, observer.queries)
+        return mean.half
+
+    change, reach = table["attention_after"] - table["attention_before"], half(changes)
+    told = table["key_class"] != "other"
+    keys = [table.loc[told, name] for name in _SET]
+    sets = pd.DataFrame({"attention_before": table.loc[told, "attention_before"]}).groupby(keys, sort=False).first()
+    by_set = change[told].groupby(keys, sort=False)
+    sets = sets.join(by_set.agg(mean_change="mean", largest_fall="min", largest_rise="max"))
+    reach_of_mean = half(changes[told].groupby(keys, sort=False).mean())
+    sets = sets.assign(
+        mean_change_low=sets["mean_change"] - reach_of_mean, mean_change_high=sets["mean_change"] + reach_of_mean
+    )
+    table = table.assign(change_low=change - reach, change_high=change + reach)
+    return table[_COLUMNS], sets.reset_index()[_SET_COLUMNS]

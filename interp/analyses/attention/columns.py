@@ -1,0 +1,127 @@
+"""What the columns of `interp attention`'s tables mean."""
+
+from interp.results.columns import COMMON, Column
+
+__all__ = ["IN_PAPER", "MEANINGS"]
+
+MEANINGS = COMMON | {
+    "key_class": Column("keys", "Class of the tokens that are attended to."),
+    "mean": Column("mean", "Mean over pairs of a query and a key; for a dimension, over tokens."),
+    "centred_mean": Column("centred mean", "The contribution minus its mean over all keys that the same query sees."),
+    "ln_bias_mean": Column(
+        "of the norm's bias", "The part of the mean that comes from the bias of the preceding norm."
+    ),
+    "gap": Column("gap", "Mean score or contribution for the class minus that for all other keys."),
+    "share": Column(
+        "of the sum",
+        "What the dimension adds to the sum of gaps, or a component to the activation, divided by the whole: above 1 "
+        "where others are negative.",
+    ),
+    "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
+    "n_dims_90": Column("dimensions for 90 %", "The fewest dimensions whose shares add up to 90 % of the gap."),
+    "n_dims_90_abs": Column(
+        "dimensions for 90 % of |gap|", "The fewest dimensions that make up 90 % of the sum of |gap|."
+    ),
+    "contributions": Column("of dimensions", "What the residual dimensions of the key add to the mean score."),
+    "key_bias": Column("of b_K", "What the key bias adds to the mean score."),
+    "score": Column("score", "Mean attention score, before the softmax."),
+    "sum": Column(
+        "attention", "Attention to the class, summed over its keys, mean over queries; the classes add up to 1."
+    ),
+    "norm_weighted": Column("norm-weighted", "Sum of ‖α v W_O‖ over the class, mean over queries."),
+    "uniform": Column("if uniform", "The attention it would get if each query attended equally to all its keys."),
+    "sd": Column("SD", "Standard deviation of the dimension over tokens."),
+    "max_abs": Column("largest", "Largest magnitude."),
+    "z": Column("z", "Distance from the mean over the state's dimensions, in standard deviations."),
+    "robust_z": Column("robust z", "Distance from the median over the state's dimensions, divided by 1.4826 MAD."),
+    "text": Column("text", "Number of the text in the corpus, counted from 0."),
+    "n_states": Column("states", "Number of hidden states in which the dimension is an outlier."),
+    "first_position": Column("from position", "First position of the group, counted from 0 at the beginning of a row."),
+    "last_position": Column("to position", "Last position of the group, counted from 0 at the beginning of a row."),
+    "n_activations": Column("activations", "Number of massive activations."),
+    "n_hundredfold": Column("hundredfold", "Number of values above 100 and above 100 times the median of their row."),
+    "max_ratio": Column("times the median", "The largest value as a multiple of the median magnitude in its row."),
+    "set": Column(
+        "set",
+        "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control.",
+        {"driver": "largest gap", "matched": "matched control", "random": "random control"},
+    ),
+    "magnitude": Column("RMS", "Root mean square of the dimension."),
+    "removed": Column("RMS removed", "Root mean square of what is taken away when the dimension is removed."),
+    "where": Column(
+        "removed from",
+        "Removed from the keys of the layer alone, or from the residual stream entering it.",
+        {"residual": "residual stream"},
+    ),
+    "attention_before": Column("before", "Attention to the class before anything is removed."),
+    "attention_after": Column("after", "Attention to the class after the dimension is removed."),
+    "change": Column("change", "Attention to the class after the removal minus before."),
+    "change_low": Column("change, low", "Lower end of the 95 % interval of the change."),
+    "change_high": Column("change, high", "Upper end of the 95 % interval of the change."),
+    "mean_change": Column("mean change", "Change of attention, mean over the dimensions of the set."),
+    "largest_fall": Column("largest fall", "Largest fall caused by one dimension of the set."),
+    "largest_rise": Column("largest rise", "Largest rise caused by one dimension of the set."),
+    "head_before": Column("head, before", "Attention before, in the head that changes most."),
+    "head_after": Column("head, after", "Attention after, in the head that changes most."),
+    "log_unigram": Column("r with log u", "Correlation over tokens between the dimension and log word frequency."),
+    "attention_received": Column(
+        "r with attention", "Correlation over tokens between the dimension and the attention they draw."
+    ),
+    "n_controls": Column("controls", "Number of control dimensions that it is compared with."),
+    "control_change": Column(
+        "largest change of a control", "The largest change, up or down, that any control dimension causes."
+    ),
+    "control_dim": Column("of dimension", "The control dimension that causes the largest change."),
+    "control_layer": Column("in layer", "The layer in which that control dimension causes it."),
+    "control_key_class": Column("for keys", "The class of tokens whose attention that control dimension changes."),
+    "control_removed": Column(
+        "RMS removed, controls", "Root mean square of what is taken away when a control is removed."
+    ),
+    "p_value": Column("p", "How often a dimension of the same size changes attention as much."),
+    "attention": Column("attention", "Mean over the queries that see the position."),
+    "rate": Column("sink rate", "Share of rows and heads in which the position draws more attention than ε."),
+    "query_norm": Column("|q|", "Mean norm of the queries."),
+    "key_norm": Column("|k|", "Mean norm of the key."),
+    "value_norm": Column("|v|", "Mean norm of the value."),
+    "by_direction": Column("by direction", "Part of the gap that comes from the cosine between query and key."),
+    "by_norm": Column("by norm", "Part of the gap that comes from the norm of the key."),
+    "measure": Column(
+        "measure",
+        "What is measured at the first position.",
+        {
+            "direction_ratio": "due to direction, of the gap",
+            "value_ratio": "norm of values, relative",
+            "rate": "sink rate",
+        },
+    ),
+    "value": Column("value", "Value of the measure, mean over heads."),
+    "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),
+    "massive": Column("massive?", "Whether the dimension has a massive activation in that state."),
+    "component": Column("written by", "Embeddings, attention or MLP; earlier: present before tracking began."),
+    "added": Column(
+        "added", "What the component adds, mean over activations; positive if it has the activation's sign."
+    ),
+    "rule": Column(
+        "rule",
+        "How outliers are defined: robust, by median and MAD; sd, by mean and SD.",
+        {"robust": "median and MAD", "sd": "mean and SD"},
+    ),
+    "k": Column("k", "Threshold of an outlier: its distance from the centre, in 1.4826 MAD or in SD."),
+    "in_noise": Column("in noise", "Number of outliers expected in random noise of as many dimensions."),
+    "n_outliers": Column("outliers", "Number of outlier dimensions in the state."),
+}
+IN_PAPER = {
+    "ablation": [
+        "layer",
+        "dim",
+        "set",
+        "key_class",
+        "attention_before",
+        "attention_after",
+        "change_low",
+        "change_high",
+    ],
+    "contexts": ["dim", "state", "activation", "before", "token", "after"],
+    "sinks": ["layer", "head", "first_position", "attention", "rate", "gap", "by_direction", "by_norm"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

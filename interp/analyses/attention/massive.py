@@ -1,0 +1,139 @@
+"""Massive activations: single values of the residual stream that are far larger than all others."""
+
+from functools import partial
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.corpora.batching import Batch
+from interp.models.edits import jointly
+from interp.models.sites import Model, Recipe, state_name
+from interp.passes.observers import Observer
+
+__all__ = ["LargeValues", "MassiveActivations", "large_values", "position_bins"]
+
+_LEAST = 100.0
+_OVER_MEDIAN = 1_000.0
+_LARGE = 0.1  # share of this ratio above which a value is followed before it is massive
+_COLUMNS = ["state", "dim", "first_position", "last_position", "n_activations", "n_tokens", "max_abs", "max_ratio"]
+
+
+class LargeValues(NamedTuple):
+    """Values of a hidden state that are above 100 and above 100 times the median magnitude of their row: their place,
+    magnitude and ratio to the median, and whether they are massive."""
+
+    row: Int[Tensor, " n"]
+    pos: Int[Tensor, " n"]
+    dim: Int[Tensor, " n"]
+    size: Float[Tensor, " n"]
+    ratio: Float[Tensor, " n"]
+    massive: Bool[Tensor, " n"]
+
+
+def large_values(batch: Batch, state: int, activation: Float[Tensor, "batch pos d_model"]) -> LargeValues:
+    """The large values of a hidden state, found once for all observers of the batch. Padding is left out."""
+    key = "large values", state
+    if key not in batch.shared:
+        batch.shared[key] = _large(activation, batch.mask.bool())
+    found: LargeValues = batch.shared[key]
+    return found
+
+
+def _large(activation: Float[Tensor, "batch pos d_model"], real: Bool[Tensor, "batch pos"]) -> LargeValues:
+    size = activation.abs().masked_fill(~real[..., None], 0)
+    rows = (size.amax((1, 2)) > _LEAST).nonzero()[:, 0]
+    wide = size[rows].to(torch.promote_types(size.dtype, torch.float32))
+    if not len(rows):
+        return LargeValues(rows, rows, rows, wide.flatten(), wide.flatten(), rows.bool())
+    median = wide.masked_fill(~real[rows][..., None], torch.nan).flatten(1).nanmedian(1).values
+    ratio = wide / median[:, None, None]
+    row, pos, dim = ((wide > _LEAST) & (ratio > _LARGE * _OVER_MEDIAN)).nonzero().unbind(1)
+    sizes, ratios = wide[row, pos, dim], ratio[row, pos, dim]
+    return LargeValues(rows[row], pos, dim, sizes, ratios, ratios > _OVER_MEDIAN)
+
+
+class MassiveActivations(Observer):
+    """Values of the residual stream above 100 and above 1,000 times the median magnitude of the hidden state.
+
+    Source: Sun et al., "Massive Activations in Large Language Models", COLM 2024. As in the paper, a hidden state is
+    that of one row of a batch: the median is over the dimensions and tokens of the row, without padding (the lower of
+    the two middle values). So the count is exact after one pass and does not depend on the batches. The median is
+    computed only for rows with a value above 100. Positions are counted from the beginning of a row and grouped: 0, 1,
+    2, 3, 4 to 15, 16 to 63, and so on.
+
+    After `observe` there is the `table`.
+
+    Examples:
+        >>> from interp.corpora import batches
+        >>> from interp.passes.observers import observe
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> model.pos_embed.W_pos.data[0, 5] = 9_999.0
+        >>> observer = MassiveActivations(model)
+        >>> observe(model, batches(model, ["w0 w1 w2"] * 20, context=12), observer, progress=False)
+        >>> observer.table[["state", "dim", "last_position", "n_activations"]].values.tolist()
+        [[0, 5, 0, 5], [1, 5, 0, 5], [2, 5, 0, 5]]
+    """
+
+    def __init__(self, model: Model) -> None:
+        n_ctx, n_states = int(model.cfg.n_ctx), model.cfg.n_layers + 1
+        super().__init__(model.W_U.device, n_ctx=n_ctx)
+        self.model, self.states = model, range(n_states)
+        self.starts = position_bins(n_ctx)
+        shape = len(self.starts), model.cfg.d_model
+        self.add_state("tokens", shape[:1])
+        for state in self.states:
+            self.add_state(f"{state}.count", shape)
+            self.add_state(f"{state}.max_abs", shape, "max")
+            self.add_state(f"{state}.max_ratio", shape, "max")
+
+    def hooks(self, batch: Batch) -> Recipe:
+        real = batch.mask.bool()
+        places = torch.arange(real.shape[1], device=real.device)
+        place = torch.bucketize(places, torch.tensor(self.starts, device=real.device), right=True) - 1
+        self.add("tokens", torch.bincount(place, real.sum(0), minlength=len(self.starts)))
+        names = [(state, state_name(self.model, state)) for state in self.states]
+        return [hook for state, name in names for hook in jointly([name], partial(self._read, state, batch, place))]
+
+    def _read(self, state: int, batch: Batch, place: Tensor, activation: Float[Tensor, "batch pos d_model"]) -> None:
+        large = large_values(batch, state, activation)
+        if not large.massive.any():
+            return
+        shape = self.state[f"{state}.count"].shape
+        where = (place[large.pos] * shape[1] + large.dim)[large.massive].to(self.device)
+        ones = torch.ones(len(where), dtype=torch.float64, device=self.device)
+        self.add(f"{state}.count", torch.bincount(where, ones, minlength=shape.numel()).view(shape))
+        for name, values in {"max_abs": large.size, "max_ratio": large.ratio}.items():
+            found = values[large.massive].to(self.device).double()
+            largest = torch.full((shape.numel(),), -torch.inf, dtype=torch.float64, device=self.device)
+            self.add(f"{state}.{name}", largest.scatter_reduce_(0, where, found, "amax").view(shape))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per state, dimension and range of positions with a massive activation (state, dim, first_position,
+        last_position, n_activations, n_tokens, max_abs, max_ratio): how many of the n_tokens at these positions have
+        one, the largest magnitude, and the largest ratio to the median of its hidden state."""
+        tokens = self.state["tokens"].tolist()
+        last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
+        rows = []
+        for state in self.states:
+            count, *largest = (self.state[f"{state}.{name}"].cpu() for name in ("count", "max_abs", "max_ratio"))
+            for dim, place in count.T.nonzero().tolist():
+                sizes = [float(values[place, dim]) for values in largest]
+                n_activations, n_tokens = int(count[place, dim]), int(tokens[place])
+                rows.append((state, dim, self.starts[place], last[place], n_activations, n_tokens, *sizes))
+        kinds = dict.fromkeys(_COLUMNS, "int64") | {"max_abs": "float64", "max_ratio": "float64"}
+        return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds)
+
+
+def position_bins(n_ctx: int) -> list[int]:
+    """The first position of each range: 0, 1, 2, 3, 4, 16, 64, … below n_ctx.
+
+    Examples:
+        >>> position_bins(100)
+        [0, 1, 2, 3, 4, 16, 64]
+    """
+    return [start for start in (0, 1, 2, 3, *(4**power for power in range(1, n_ctx.bit_length()))) if start < n_ctx]

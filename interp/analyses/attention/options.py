@@ -1,0 +1,69 @@
+"""The options and the declaration of `interp attention`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import CountsOptions, KeyClasses, TextOptions
+from interp.support.choices import Mode, Several
+
+__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights", "Where"]
+
+Weights = Literal["mean", "attention"]
+Average = Literal["pair", "sentence"]
+Rule = Literal["robust", "sd"]
+Where = Literal["keys", "residual"]
+"""What dimensions are removed from: the keys of a block, or the residual stream that enters it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(CountsOptions, TextOptions):
+    layers: Several[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
+    key_classes: KeyClasses = option(
+        None,
+        'Classes of keys, as {"name": [token ids]} or {"kana": ["hiragana", "katakana"]} (docs/languages.md). Default: '
+        "special tokens, the first position of causal models, commas and periods, other.",
+        cli=dict,
+    )
+    weights: Weights = option("mean", "How pairs of query and key are weighted: equally, or by their attention.")
+    scaled: bool = option(False, "Divide contributions by √d_head, which gives nats.")
+    average: Average = option(
+        "pair", "pair: average over all pairs; sentence: average within each sentence, then over sentences."
+    )
+    rule: Rule = option("robust", "Outliers by median and MAD over dimensions (robust), or by mean and SD (sd).")
+    k: float | int | None = option(
+        None, "Outliers lie beyond K times 1.4826 MAD, or K SD. Default: 3 (sd), or .05 per state in noise (robust)."
+    )
+    mode: Mode = option("mean", "What a removed dimension is set to.")
+    ablation: bool = option(
+        True, "Remove outlier dimensions from the keys in a second pass, and measure attention again."
+    )
+    sinks: bool = option(
+        False, "Also study attention sinks: which heads and positions, and what draws attention there."
+    )
+    epsilon: float = option(
+        0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
+    )
+    sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
+    seed: int = option(0, "Seed for the sample and the random dimensions.", kind="seed", least=0)
+
+
+ANALYSIS = Analysis(
+    name="attention",
+    title="Attention by residual dimension",
+    question="Which residual dimensions decide attention, and to which tokens?",
+    help="Attention scores by residual dimension, outlier dimensions, and what removing them does to attention.",
+    reads="text",
+    options=AttentionOptions,
+    answer="interp.analyses.attention.tables:study",
+    result="interp.analyses.attention.tables:AttentionStudy",
+    section="interp.analyses.attention.page:section",
+    sides="interp.analyses.attention.page:sides",
+    check="interp.analyses.attention.tables:check_asked",
+    cost="interp.analyses.attention.costs:dry_run",
+    impossible="interp.analyses.attention.tables:why_impossible",
+    lacks="interp.analyses.attention.tables:lacks",
+    more={"sinks": True},
+    paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd", "bos": "auto"},
+    paper_help="STS-B sentences, unscaled contributions of 100 of them, outliers beyond 3 SD",
+)

@@ -1,0 +1,237 @@
+"""What the page says about `interp attention`."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from interp.analyses.attention import figures as plots
+from interp.analyses.attention.profile import noise_count
+from interp.analyses.attention.sinks import figures as sink_plots
+from interp.analyses.attention.tables import AttentionStudy
+from interp.figures.draw import add_series
+from interp.figures.figure import Figure
+from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
+from interp.figures.section import Contexts, Section
+from interp.figures.style import CHANCE, figure, plain, run_styles
+from interp.support.words import count, printed, within
+
+__all__ = ["DEFINITIONS", "section", "sides"]
+
+_LEAST = 1e-4  # the smallest change of attention that is printed
+_MOST_DIMS = 20  # the number of dimensions whose tokens the page has
+
+DEFINITIONS = {
+    "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
+    "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at m and a "
+    "key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
+    "Classes of keys": "BOS, [CLS] and [SEP] are the special tokens themselves; first is any other token at the first "
+    "position of a row; commas and periods are one class; other is everything else. Users can define classes of their "
+    "own.",
+    "Gap": "C_j of a class of keys minus that of the other keys; n_dims_90 dimensions make 90 % of it.",
+    "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
+    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many dimensions would lie "
+    "beyond k if their means were N(0, 1) noise.",
+    "Tokens of a dimension": "A click on an outlier dimension shows the 20 tokens at which its magnitude is largest, "
+    "each with up to eight tokens of its row on either side, in the state in which the dimension stands out most; the "
+    "table contexts has every state. Among magnitudes that differ by less than about 1 in 8,000, the first in the text "
+    "are shown.",
+    "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
+    "of the hidden state of its row (Sun et al. 2024).",
+    "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
+    "rate is the share of heads and rows in which it does (Gu et al. 2025). Positions that are seen by so few queries "
+    "that uniform attention alone could make them sinks are left out.",
+    "by_direction, by_norm": "The two parts of gap, the difference between the score |q| |k| cos of a position and "
+    "that of other keys: the part due to the direction of its key, and the part due to its norm.",
+    "Writer": "What adds to a massive activation until its height is reached: the embeddings, or attention or MLP of a "
+    "block.",
+    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only or, where scores "
+    "cannot be decomposed, in the residual stream that enters one layer. Controls are random dimensions, and "
+    "dimensions of similar size (matched: what is removed has a root mean square within a factor of 1.5).",
+    "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
+    "attention| over all blocks and classes; NaN if fewer than 39 dimensions match. Controls are those nearest "
+    "in size that are not outliers; dimensions with the largest gap are among them if their size matches.",
+    "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
+    "layers from 1 and calls that layer 4. State 0 is the embeddings, state L + 1 what leaves block L.",
+}
+
+
+def section(study: AttentionStudy) -> Section:
+    """What the page says about `interp attention`; every number comes from the result."""
+    figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
+    if not study.outliers.empty:
+        figures["outlier_values"] = plots.outlier_values(study)
+    if strongest := study.largest_gap:
+        layer = int(strongest["layer"])
+        figures["contributions"] = plots.contributions(study, layer, strongest["key_class"])
+        figures["contribution_table"] = plots.contribution_table(study, layer, int(strongest["dim"]))
+    for number, name in enumerate(study.special):
+        if name in set(study.ablation["key_class"]):
+            figures[f"ablation_{number}"] = plots.ablation(study, name)
+    if not study.sinks.empty:
+        figures |= {"sink_heads": sink_plots.sink_heads(study), "sink_positions": sink_plots.sink_positions(study)}
+    if study.sinks["by_norm"].notna().any():
+        figures["sink_scores"] = sink_plots.sink_scores(study)
+    if not study.writers.empty:
+        figures["massive_writers"] = sink_plots.massive_writers(study)
+    claims = study.claims
+    main = "attention"
+    if len(claims) and abs(claims["change"].iloc[0]) >= _LEAST:
+        main = f"ablation_{study.special.index(claims['key_class'].iloc[0])}"
+    notes = tuple(filter(None, [_outliers(study), _massive(study), _driven(study)]))
+    tables = {
+        "Attention by layer and class, mean over heads": study.by_layer,
+        "Outlier dimensions": study.outliers,
+        "Outlier dimensions by state and rule, beside how many noise would give": study.outlier_counts,
+        "What sets a class apart, mean over heads": study.largest_gaps,
+        "Largest effect of each outlier dimension, against controls of its size": claims,
+        "Change of attention with a dimension removed": study.ablated,
+    }
+    if not study.massive.empty:
+        tables["Massive activations by state, dimension and position"] = study.massive
+    tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
+    return Section(
+        main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, contexts=_contexts(study)
+    )
+
+
+def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
+    """The tokens at which each outlier dimension is largest, in the state in which it stands out most."""
+    found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
+    score = found["robust_z" if study.rule == "robust" else "z"].abs().dropna()
+    most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
+    contexts = {}
+    for dim, state in most.itertuples(index=False):
+        tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
+        if len(tokens):
+            what = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
+            told = f"{what}, where it stands out most. Texts are counted from 0."
+            contexts[f"dimension {dim}"] = Contexts(told, tokens)
+    return contexts
+
+
+def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
+    first = study.sinks[study.sinks["first_position"] == 0]
+    return {
+        "Attention sinks at the first position: rate, key and values": study.sink_summary,
+        "Attention that positions draw, mean over heads": study.sink_rates,
+        "Attention to the first position and its scores, head by head": first,
+        "Dimensions that make the sinks": study.sink_dims,
+        "What writes the massive activations": study.writers,
+    }
+
+
+def _driven(study: AttentionStudy) -> str:
+    """The largest effect of removing a dimension with the largest gap, next to all other dimensions except outliers."""
+    table = study.changes
+    removed = table[table["set"] == "driver"].dropna(subset="change")
+    if removed.empty:
+        return ""
+    tried = "Of the dimensions with the largest gap of some class"
+    row = removed.sort_values("change").iloc[0]
+    if -row["change"] < _LEAST:
+        return f"{tried}, none lowers attention to a class by {_LEAST:.4f} or more."
+    controls = table[table["set"].isin(["random", "matched"]) & (table["dim"] != row["dim"])]
+    most = -controls["change"].min()
+    form = "{:+z.4f}"
+    against = f" (control dimensions: down to {printed(-max(most, 0), form)})" if len(controls) else ""
+    attention = f"attention to {study.class_words.get(row['key_class'], row['key_class'])}"
+    change = f"{printed(row['change'], form)} {within(row['change_low'], row['change_high'], form)}"
+    how = f"most when removed from the keys of block {row['layer']}: by {change}"
+    return f"{tried}, dimension {row['dim']} changes {attention} {how}{against}."
+
+
+def _outliers(study: AttentionStudy) -> str:
+    if study.outliers.empty:
+        return "No dimension of the residual stream is an outlier."
+    first = study.outliers[study.outliers["rank"] == 1]
+    found = count(study.outliers["dim"].nunique(), "outlier dimension")
+    states = count(study.dims["state"].nunique(), "hidden state")
+    in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
+    beside = f"where noise would give {in_noise:.2g} in each state"
+    if first.empty:
+        return f"{found}, {beside}."
+    return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+
+
+def _massive(study: AttentionStudy) -> str:
+    table = study.massive
+    if table.empty:
+        return ""
+    largest = table.sort_values("max_abs").iloc[-1]
+    dims = count(table["dim"].nunique(), "dimension")
+    states = f"states {table['state'].min()} to {table['state'].max()}"
+    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']:.0f} of state {largest['state']:.0f}"
+    return f"Massive activations in {dims} ({states}); {which}, is {largest['max_ratio']:,.0f} times the median."
+
+
+def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
+    rows: dict[str, dict[Any, Any]] = {}
+    for name, study in studies.items():
+        width = study.dims["dim"].nunique()
+        share = _spread_of(study).mean() / width if len(study.gaps) else math.nan
+        means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
+        fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
+        rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
+        rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
+        rows[name] |= study.sink_summary.set_index("measure")["value"].add_prefix("sink_").to_dict()
+    numbers = numbers_of(rows)
+    decomposed = {name: study for name, study in studies.items() if len(study.gaps)}
+    classes = shared(studies, lambda one: one.special)
+    figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
+    if decomposed:
+        figures["spread"] = _spread(decomposed)
+    figures |= {name: _sink_rates(having) for name, having in shared(studies, _with_sinks)}
+    what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
+
+
+def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
+    """Attention to a class of keys by depth, mean over heads; the dotted line is uniform attention."""
+    called = {study.class_words.get(key_class, key_class) for study in studies.values()}
+    title = f"Attention to {plain(called.pop() if len(called) == 1 else key_class)}"
+    out = figure(title, DEPTH, "attention summed over the class", subtitle="mean over heads; dotted: uniform")
+    depth = {}
+    for name, study in studies.items():
+        means = study.attention[study.attention["key_class"] == key_class].groupby("layer")[["sum", "uniform"]].mean()
+        depth[name] = by_depth(means, layers_of(name, study.provenance))
+    draw_runs(out, {name: table["sum"] for name, table in depth.items()}, list(studies))
+    for name, style in run_styles(list(studies)).items():
+        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
+    return out.update_yaxes(rangemode="tozero")
+
+
+def _with_sinks(study: AttentionStudy) -> list[str]:
+    return [] if study.sinks.empty else ["sinks"]
+
+
+def _sink_rates(studies: Mapping[str, AttentionStudy]) -> Figure:
+    """The sink rate of the first position by depth."""
+    each = {f"{study.provenance['epsilon']:g}" for study in studies.values()}
+    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
+    out = figure("Attention sinks at the first position", DEPTH, "sink rate", subtitle=subtitle)
+    lines = {}
+    for name, study in studies.items():
+        first = study.sink_rates[study.sink_rates["first_position"] == 0]
+        lines[name] = by_depth(first.set_index("layer")["rate"], layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
+    return out.update_yaxes(rangemode="tozero")
+
+
+def _spread_of(study: AttentionStudy) -> pd.Series:
+    """How many dimensions make 90 % of what sets a class apart, by layer, head and class."""
+    return study.gaps.arrays["n_dims_90_abs"].to_series()
+
+
+def _spread(studies: Mapping[str, AttentionStudy]) -> Figure:
+    """How many dimensions make 90 % of what sets a class of keys apart, as a share of all, by depth."""
+    subtitle = "of the sum of |gap|; mean over heads and classes"
+    out = figure("How many dimensions set a class apart", DEPTH, "share of dimensions for 90 %", subtitle=subtitle)
+    lines = {}
+    for name, study in studies.items():
+        share = _spread_of(study).groupby("layer").mean() / study.dims["dim"].nunique()
+        lines[name] = by_depth(share, layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
+    return out.update_yaxes(tickformat=".0%", rangemode="tozero")

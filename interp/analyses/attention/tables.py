@@ -1,0 +1,347 @@
+"""The whole of question 2: contributions, gaps, attention, outliers and ablation for one model on one text."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.analyses.attention.ablation import ablate, planned
+from interp.analyses.attention.claims import largest_effects
+from interp.analyses.attention.columns import IN_PAPER, MEANINGS
+from interp.analyses.attention.findings import steered, untested
+from interp.analyses.attention.massive import MassiveActivations
+from interp.analyses.attention.options import AttentionOptions, Average, Rule, Weights, Where
+from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.attention.profile import (
+    DimensionCorrelations,
+    DimensionProfile,
+    check_rule,
+    find_outliers,
+    outlier_counts,
+    outlier_threshold,
+)
+from interp.analyses.attention.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
+from interp.analyses.attention.shares import GAPS, gaps, largest_gaps
+from interp.analyses.attention.sinks.findings import sink_findings
+from interp.analyses.attention.sinks.positions import (
+    SINK_DIMS,
+    SINK_RATES,
+    SINK_SUMMARY,
+    SINKS,
+    Sinks,
+    fewest_queries,
+    sink_dims,
+)
+from interp.analyses.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
+from interp.corpora import Batches, batches, token_classes
+from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import TokenClasses
+from interp.corpora.counts import unigrams_of
+from interp.models.head import real_tokens
+from interp.models.qk import check_layers, refuse_folded, why_no_scores
+from interp.models.sites import Model, hook_name, view
+from interp.passes.contexts import LargestTokens
+from interp.passes.execution import Passes, Reading, asks
+from interp.results.columns import Column
+from interp.results.dense import Dense
+from interp.results.findings import Finding, over_texts
+from interp.results.result import Result, provenance
+from interp.support.checks import check_choice, check_mode, check_seed, whole_number
+from interp.support.words import class_words
+
+__all__ = ["AttentionStudy", "check_asked", "study"]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionStudy(Result):
+    """The result of `study`.
+
+    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.results.dense.Dense`:
+      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them. If scores cannot be
+      decomposed, these two, `totals`, `largest_gaps` and `sink_dims` are empty, and `provenance["left_out"]` says why.
+    - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
+      and its parts from the dimensions and from b_K.
+    - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
+      with a gap, the dimension with the largest |gap| share, averaged over heads, and how many dimensions make up 90 %.
+      The interval is that of this dimension's gap, and does not take into account that it was chosen for its size.
+    - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
+      mean, norm_weighted, uniform) is its mean over heads.
+    - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers` and `ablation_effect`.
+    - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
+      largest_rise): the change of attention to each class except `other`, over the dimensions of a set. Intervals are
+      those of the mean.
+    - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
+      magnitude is largest; see `interp.passes.contexts.LargestTokens`. It is empty for batches made by hand.
+    - `massive`: massive activations, if there are any; see `interp.attention.massive.MassiveActivations`.
+    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
+      dimension of the attention input with log u of the token, and with the attention that the token receives.
+    - `sinks`, `sink_rates`, `sink_summary`: the positions that draw attention, and why; see
+      `interp.attention.sinks.positions.Sinks`. `sink_dims`: the dimensions that make the sinks at the first position;
+      see `interp.attention.sinks.positions.sink_dims`. `writers`: the components that write massive activations; see
+      `interp.attention.sinks.writers.MassiveWriters`. All of these are empty unless asked for with `sinks`.
+    """
+
+    analysis: ClassVar[str] = "attention"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    scores: Dense = field(metadata=SCORES)
+    gaps: Dense = field(metadata=GAPS)
+    totals: pd.DataFrame
+    largest_gaps: pd.DataFrame
+    attention: pd.DataFrame
+    by_layer: pd.DataFrame
+    dims: pd.DataFrame
+    outliers: pd.DataFrame
+    contexts: pd.DataFrame
+    massive: pd.DataFrame
+    ablation: pd.DataFrame
+    ablated: pd.DataFrame
+    correlations: pd.DataFrame
+    sinks: pd.DataFrame
+    sink_rates: pd.DataFrame
+    sink_summary: pd.DataFrame
+    sink_dims: pd.DataFrame
+    writers: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        epsilon = self.provenance.get("epsilon", math.nan)
+        found = *steered(self.claims, self.class_words, self.removed_from), *sink_findings(self.tables, epsilon)
+        return over_texts(found, self.provenance.get("intervals", {}))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return *super().caveats, *untested(self.outliers, self.ablation)
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")
+        means = means[[*self.by_layer["key_class"].unique()]].reset_index()
+        return {
+            "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
+            "outliers": (f"outlier dimensions: {self.where}", self.outliers),
+        }
+
+    @property
+    def headings(self) -> Mapping[str, Column]:
+        named = {name: self.columns[name] for name in ("key_class", "control_key_class")}
+        return self.columns | {name: one._replace(words=self.class_words) for name, one in named.items()}
+
+    @property
+    def class_words(self) -> Mapping[str, str]:
+        """The display names of the classes of keys, if they differ from the name; see
+        `interp.support.words.class_words`."""
+        return class_words(self.provenance["key_classes"])
+
+    @property
+    def special(self) -> list[str]:
+        """The classes of keys except `other` that have tokens."""
+        return [name for name in self.attention["key_class"].unique() if name != "other"]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule for outliers. A result without it comes from a version that had only the rule `sd`."""
+        rule: Rule = self.provenance.get("rule", "sd")
+        return rule
+
+    @property
+    def removed_from(self) -> Where:
+        """What dimensions were removed from: keys, or the residual stream if scores could not be decomposed."""
+        return "residual" if (self.ablation["where"] == "residual").any() else "keys"
+
+    @property
+    def outlier_counts(self) -> pd.DataFrame:
+        """How many outliers each state has by either rule, and how many noise would give (`outlier_counts`)."""
+        return outlier_counts(self.dims.dropna(subset="mean"), k=self.provenance["k"], rule=self.rule)
+
+    @property
+    def largest_gap(self) -> dict[str, Any] | None:
+        """The layer, head, class and dimension of the largest gap of either sign; None if there is no gap."""
+        sizes = (part.arrays["gap"].to_series().abs() for part in self.gaps.parts())
+        found: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
+        return dict(zip(self.gaps.dims, max(found, key=found.__getitem__), strict=True)) if found else None
+
+    @property
+    def changes(self) -> pd.DataFrame:
+        """The rows of `ablation` for all classes except `other`, with the `change` of attention."""
+        change = self.ablation["attention_after"] - self.ablation["attention_before"]
+        return self.ablation.assign(change=change.astype(float))[self.ablation["key_class"] != "other"]
+
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
+        measured = ["removed", "attention_before", "attention_after"]
+        return largest_effects(self.ablation.dropna(subset=measured))
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why the attention of a model cannot be studied, or None if it can."""
+    try:
+        refuse_unreadable(model)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def lacks(model: Model) -> dict[str, str]:
+    """What a study of a model that can be studied leaves out, and why."""
+    why = why_no_scores(model)
+    return {} if why is None else {"scores by residual dimension": why}
+
+
+def refuse_unreadable(model: Model) -> None:
+    """Raise ValueError for a model whose patterns do not exist, or whose weights are not those it was trained with."""
+    seen = view(model)
+    seen.refuse_drawn()
+    for layer in range(model.cfg.n_layers):
+        hook_name(model, "pattern", layer)
+        seen.attention(layer)
+    refuse_folded(seen)
+
+
+@asks(AttentionOptions)
+def study(model: Model, text: Text, options: AttentionOptions) -> Passes[AttentionStudy]:
+    """Find which dimensions decide attention to which tokens, in one pass, and what removing outliers does, in another.
+
+    If scores cannot be decomposed by residual dimension (queries and keys with norms of their own, ALiBi, soft-capped
+    scores, …), the study has everything else, and removes outliers from the residual stream instead of from keys.
+
+    `text` is anything `interp.corpora.batches` takes, or its batches, without masking. For the meaning of the options
+    see `interp.attention.score_contributions`, `find_outliers` and `ablation_effect`. A `sample` is read with one text
+    per row, in a separate pass (the paper uses 100 texts).
+
+    Raises the errors of those functions, and ValueError for an unknown mode, a sample below 1, batches of masked text,
+    and a folded model.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}  # the ids of "w0" and "w1"
+        >>> found = study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> found.by_layer["key_class"].tolist()
+        ['first', 'other', 'first', 'other']
+        >>> found.by_layer.groupby("layer")["sum"].sum().round(6).tolist()  # a query's attention adds up to 1
+        [1.0, 1.0]
+    """
+    check_asked(options)
+    chosen = check_layers(model, options.layers)
+    refuse_unreadable(model)
+    sample = None if options.sample is None else int(options.sample)
+    classes = token_classes(model, options.key_classes)
+    how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
+    prepared = as_batches(model, text, **options.text)
+    if prepared.settings.get("mask_rate") is not None:
+        raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
+    counts = unigrams_of(model, prepared, options.unigram, column=options.column)
+    log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
+
+    scores = ScoreContributions(model, classes, layers=chosen, **how) if why_no_scores(model) is None else None
+    attention, residual = AttentionByClass(model, classes, layers=chosen), DimensionProfile(model, classes)
+    removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
+    correlations = DimensionCorrelations(model, log_unigram)
+    massive, tokens = MassiveActivations(model), LargestTokens(model)
+    of_sinks = _sink_observers(model, prepared, classes, chosen, options)
+    listening = [attention, residual, correlations, massive, tokens, *of_sinks]
+    readings = [Reading("attention", prepared, [*listening, removed] if scores else listening)]
+    if scores:
+        some = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
+        readings.append(Reading("attention scores", some, [scores]))
+    yield readings
+    residual.warn_of_absent()
+    dims, tables = residual.table, _score_tables(scores)
+    outliers = find_outliers(dims, k=options.k, rule=options.rule)
+    drivers = tables["gaps"].mean("head", ["gap"]) if scores else None
+    where: Where = "keys" if scores else "residual"
+    layers = chosen if options.ablation else []
+    plan = planned(model, removed.table, outliers, drivers, layers, options.mode, options.seed, where)
+    ablation, ablated = yield from ablate(model, prepared, classes, plan, where)
+    asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
+    asked |= {
+        "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
+        **{name: getattr(options, name) for name in ("rule", "mode", "sinks", "epsilon")},
+        "sample": sample,
+        "key_classes": list(classes.names),
+        "intervals": attention.intervals,
+        "contribution_intervals": scores.intervals if scores else {},
+    }
+    tables |= {
+        "attention": attention.table,
+        "by_layer": attention.by_layer,
+        "dims": dims,
+        "outliers": outliers,
+        "contexts": tokens.table(prepared, outliers[["dim", "state"]].itertuples(index=False, name=None)),
+        "massive": massive.table,
+        "ablation": ablation,
+        "ablated": ablated,
+        "correlations": correlations.table,
+        **_sink_tables(of_sinks, tables["gaps"], outliers, massive.table),
+    }
+    removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]
+    asked["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
+    about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
+    return AttentionStudy(provenance=about, **tables)
+
+
+def check_asked(options: AttentionOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    check_rule(options.k, options.rule)
+    check_mode(options.mode)
+    check_choice("weights", options.weights, get_args(Weights))
+    check_choice("average", options.average, get_args(Average))
+    check_seed(options.seed)
+    if options.sinks:
+        fewest_queries(options.epsilon)
+    if options.sample is not None:
+        whole_number(options.sample, "sample", least=1)
+
+
+def _score_tables(found: ScoreContributions | None) -> dict[str, Any]:
+    """The tables of the decomposition, which are empty without one."""
+    scores = found.scores if found else NO_SCORES
+    apart = gaps(scores)
+    largest = largest_gaps(apart)
+    reach = found.gap_half(largest) if found else math.nan
+    largest = largest.assign(gap_low=largest["gap"] - reach, gap_high=largest["gap"] + reach)
+    totals = found.totals if found else pd.DataFrame(columns=TOTALS)
+    return {"scores": scores, "gaps": apart, "totals": totals, "largest_gaps": largest}
+
+
+def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:
+    """Batches of some of the texts, with one text per row."""
+    if prepared.corpus is None:
+        raise ValueError("a sample needs texts, but token ids were given; leave sample out")
+    texts = list(prepared.corpus)
+    picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
+    settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
+    return batches(model, [texts[i] for i in sorted(picked)], layout="texts", **settings)
+
+
+def _sink_observers(
+    model: Model, text: Batches, classes: TokenClasses, layers: list[int], options: AttentionOptions
+) -> list[Sinks | MassiveWriters]:
+    """The observers for sinks, if these were asked for."""
+    if not options.sinks:
+        return []
+    sinks = Sinks(model, classes, layers=layers, epsilon=options.epsilon)
+    sinks.check_rows(text)
+    return [sinks] if why_no_writers(model) else [sinks, MassiveWriters(model)]
+
+
+def _sink_tables(
+    observers: list[Sinks | MassiveWriters], gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """The tables of sinks, which are empty if they were not asked for."""
+    columns = {"sinks": SINKS, "sink_rates": SINK_RATES, "sink_summary": SINK_SUMMARY, "sink_dims": SINK_DIMS}
+    tables = {name: pd.DataFrame(columns=of) for name, of in (columns | {"writers": WRITERS}).items()}
+    for one in observers:
+        if isinstance(one, MassiveWriters):
+            tables["writers"] = one.table
+        else:
+            tables |= {"sinks": one.table, "sink_rates": one.by_layer, "sink_summary": one.summary}
+            found = tables["sinks"], gaps, outliers, massive
+            tables["sink_dims"] = sink_dims(*found, key_class=one.first_class, epsilon=one.epsilon)
+    return tables

@@ -1,0 +1,244 @@
+"""The declaration of an analysis: its options, each stated once, and where its code is. Imports nothing heavy.
+
+    @dataclass(frozen=True, kw_only=True)
+    class FrequencyOptions(TextOptions):
+        scales: Sequence[float] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+
+The keywords of the function, with their types, and the flags of its command are made from the options.
+"""
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from numbers import Real
+from pkgutil import resolve_name
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from interp.support.choices import listed
+
+__all__ = ["Analysis", "Options", "option"]
+
+if TYPE_CHECKING:
+    from interp.results.result import Result
+
+Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
+"""What an analysis reads: text, text in which an encoder predicts masked tokens, prompts, or minimal pairs."""
+Kind: TypeAlias = Literal[
+    "corpus", "counts", "model", "seed",
+    "limit", "column", "separator", "bos", "layout", "context", "batch_size",
+    "tasks", "good", "bad", "task",
+    "n", "prompt_tokens", "new_tokens",
+]  # fmt: skip
+"""What an option is to commands and reports, which know none by its name.
+
+They look for a text, token counts and a model before they load anything. A report gives its own counts and seed to the
+options of these kinds. The other kinds are arguments of the functions that read text, pairs and prompts:
+`interp.corpora.batches`, `interp.corpora.pairs.load` and `interp.generation.prompts`.
+"""
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    kind: Kind | None = None,
+    least: int | None = None,
+    has_flag: bool = True,
+    cli: Any = None,
+) -> Any:
+    """A field of `Options`.
+
+    Args:
+        default: the default in Python.
+        help: one line of help.
+        kind: what commands and reports do with it, whatever its name is. None leaves it to the analysis alone.
+        least: the smallest whole number that is allowed.
+        has_flag: whether the command has a flag for it too.
+        cli: how the command reads it, if not as the annotation says: a type, or a function of a string.
+
+    Raises ValueError for an unknown kind.
+
+    Examples:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class NeighbourOptions(Options):
+        ...     k: int = option(3, "How many neighbours.", least=1)
+        >>> NeighbourOptions().k
+        3
+    """
+    if kind not in (None, *get_args(Kind)):
+        raise ValueError(f"an option cannot be of kind {kind!r}; expected one of {', '.join(get_args(Kind))}, or none")
+    about = {"help": help, "kind": kind, "least": least, "has_flag": has_flag, "cli": cli}
+    return field(default=default, metadata=about)
+
+
+def kinds(options: "type[Options]") -> dict[str, str]:
+    """The kinds of those options that have one, by name.
+
+    Examples:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class SampleOptions(Options):
+        ...     draws: Several[int] = option((0,), "Seeds for the sample.", kind="seed")
+        ...     seed: str = option("w0", "Token to begin with.")
+        >>> kinds(SampleOptions)
+        {'draws': 'seed'}
+    """
+    return {item.name: item.metadata["kind"] for item in dataclasses.fields(options) if item.metadata["kind"]}
+
+
+def named(options: "type[Options]", values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by kind, under the names of the options of these kinds.
+
+    Examples:
+        >>> from interp.analyses.probing.options import ProbingOptions
+        >>> named(ProbingOptions, {"seed": 3, "counts": "wikipedia"})
+        {'seeds': 3}
+    """
+    return {name: values[kind] for name, kind in kinds(options).items() if kind in values}
+
+
+def taken(options: "type[Options]", given: dict[str, Any], of: Collection[str]) -> dict[str, Any]:
+    """The values of those given options that are of these kinds, by kind. They are removed from what was given.
+
+    Examples:
+        >>> from interp.analyses.probing.options import ProbingOptions
+        >>> given = {"limit": 20, "seeds": [0]}
+        >>> taken(ProbingOptions, given, ["limit", "tasks"]), given
+        ({'limit': 20}, {'seeds': [0]})
+    """
+    return {kind: given.pop(name) for name, kind in kinds(options).items() if kind in of and name in given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of an analysis: keywords in Python, flags on the command line."""
+
+    progress: bool = option(True, "Show a progress bar.", has_flag=False)
+    directory: str | os.PathLike[str] | None = option(
+        None, "Directory for checkpoints. A run that was killed resumes from them.", has_flag=False
+    )
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Iterator) or (isinstance(value, str | Real) and takes_several(item.type)):
+                object.__setattr__(self, item.name, tuple(listed(value)))
+
+
+def takes_several(annotation: Any) -> bool:
+    """Whether an option of this type is a list of values.
+
+    Examples:
+        >>> takes_several(Several[int] | None), takes_several(int)
+        (True, False)
+    """
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(get_origin(one) in (Sequence, Iterable) for one in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """The declaration of an analysis. Its command, its place in `interp report` and its section are made from it.
+
+    Functions and classes are given as `"module:name"`, so that they are imported only when they are needed.
+
+    Args:
+        name: the name of the command, and of the folder of the result.
+        title: the title of the section on a page.
+        question: the question it answers. None if it belongs to the question of another analysis, `part_of`.
+        help: one line of help for the command.
+        reads: what the function takes after the model.
+        options: the class of the options.
+        answer: the function, made by `interp.passes.execution.asks`.
+        result: the class that the function returns.
+        section: result → `Section`, which includes the definitions.
+        sides: {run: result} → `Sides`, for `interp compare`. None leaves the analysis out there.
+        check: options → None. Raises ValueError or TypeError for values that are impossible for every model. Called by
+            the function first of all, by the command before it loads the model, and by `--dry-run`.
+        impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
+            model with these options, or None. See `left_out`.
+        lacks: (model, and any of the options, by name) → {part: reason} of what the result of a question that can be
+            asked lacks, because of the model. See `left_out`.
+        in_report: options that `interp report` sets for this analysis.
+        more: options that `interp report --more` sets in addition: further analyses, which are off by default.
+        cost: (name of a model, what is read or None, options) → `interp.passes.budget.Cost`, for `--dry-run`. The
+        options
+            are those of the analysis and of the model that were given, by name. None means one pass that holds nothing.
+        paper: the options that `--paper` sets, under the names of the flags. Functions are called with the model.
+        paper_help: what `--paper` stands for.
+    """
+
+    name: str
+    title: str
+    help: str
+    reads: Reads
+    options: type[Options]
+    answer: str
+    result: str
+    section: str
+    question: str | None = None
+    part_of: str | None = None
+    sides: str | None = None
+    check: str | None = None
+    impossible: str | None = None
+    lacks: str | None = None
+    cost: str | None = None
+    in_report: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    paper_help: str = ""
+
+    @property
+    def group(self) -> str:
+        """The name of the analysis whose question this one belongs to."""
+        return self.part_of or self.name
+
+    def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.
+
+        Raises ValueError for settings that are not options of this analysis, and the errors of its `check`.
+        """
+        own = (settings or {}).get(self.name, {})
+        known = sorted(item.name for item in dataclasses.fields(self.options))
+        if not isinstance(own, Mapping) or not set(own) <= set(known):
+            found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
+            raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
+        options = {**self.in_report, **(self.more if more else {}), **own}
+        if own:
+            self.check_options(options)
+        return options
+
+    def check_options(self, given: Mapping[str, Any]) -> None:
+        """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
+        if self.check:
+            resolve_name(self.check)(
+                self.options(**{name: value for name, value in given.items() if not callable(value)})
+            )
+
+    def left_out(self, model: Any, options: Mapping[str, Any]) -> dict[str, str]:
+        """What cannot be asked of a model with these options, and why: `{name: reason}` if it is the whole question,
+        else `{"name: part": reason}` for each part that the result lacks.
+
+        Examples:
+            >>> from interp.analyses.attention.options import ANALYSIS
+            >>> from interp.testing import toy_decoder
+            >>> ANALYSIS.left_out(toy_decoder(), {})
+            {}
+        """
+
+        def said(place: str | None) -> Any:
+            if place is None:
+                return None
+            reason = resolve_name(place)
+            return reason(model, **{name: options[name] for name in signature(reason).parameters if name in options})
+
+        if why := said(self.impossible):
+            return {self.name: why}
+        return {f"{self.name}: {part}": why for part, why in (said(self.lacks) or {}).items()}
+
+    @property
+    def kind(self) -> "type[Result]":
+        found: type[Result] = resolve_name(self.result)
+        return found

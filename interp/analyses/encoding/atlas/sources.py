@@ -1,0 +1,218 @@
+"""The sources of an atlas's directions: one pass over the fitted text, together with other analyses.
+
+The key of a sink has a direction within its head. Its direction in the residual stream is the one in which the stream
+must move for keys of that head to grow fastest towards the sink's key: `γ ⊙ W_K k`, where k is the mean key at the
+first position minus that at all other positions. Keys are taken before RoPE, which does not change the first position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.analyses.attention.profile import DimensionProfile, find_outliers
+from interp.analyses.attention.sinks.positions import Sinks, fewest_queries
+from interp.analyses.encoding.regression import Fit, frequency_directions, raw_head, regressions
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.divergences import Distribution
+from interp.corpora.batching import Batch
+from interp.corpora.classes import TokenClasses
+from interp.models.qk import qk_circuit, why_no_scores
+from interp.models.running import head_is_hooked
+from interp.models.sites import Model, Recipe, hook_name, is_encoder
+from interp.passes.execution import Passes, Reading
+from interp.passes.groups import MOST
+from interp.passes.observers import Observer
+from interp.results.intervals import jackknife, summed_others
+
+__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
+
+_EPSILON = 0.3  # share of attention, as in interp attention --sinks
+_WHY_NO_FREQUENCY = {
+    "b_LN": "the final norm has no bias, or it is 0",
+    "unigram": "the counts have no more types than there are dimensions",
+}
+_EVERY = TokenClasses(("any",), torch.zeros_like)
+
+
+class Spread(NamedTuple):
+    """The groups of texts that are left out in turn: how many positions each has, and how many texts."""
+
+    sizes: Float[np.ndarray, " groups"]
+    texts_per_group: int
+
+    def ends(self, values: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+        """The ends of the 95 % interval of a value, given for the whole text and then without each group; or given
+        alone if it does not depend on the text."""
+        without = np.broadcast_to(values[1:] if len(values) > 1 else values, len(self.sizes))
+        found = jackknife(values[0], without, self.sizes, self.texts_per_group)
+        return float(found.low), float(found.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The findings of a pass, for the whole text and then without each group of texts; only for the whole text if there
+    are too few groups for intervals.
+
+    `frequency` has `b_LN`, `-A`, `E[h]` and `unigram`, with one row for those that do not depend on the text. `dims`
+    are the first outlier dimensions of the residual stream by rank. `heads` are the layers and key heads with a sink at
+    the first position, in decreasing order of its attention, and `keys` are the directions of these keys in the
+    unembedding's input. `absent` says why something is missing.
+    """
+
+    frequency: dict[str, Float[np.ndarray, "_ d_model"]]
+    dims: list[int]
+    heads: list[tuple[int, int]]
+    keys: Float[np.ndarray, "_ _ d_model"]
+    spread: Spread
+    absent: dict[str, str]
+
+
+class DirectionSums(Observer):
+    """Sums, by group of texts, of the unembedding's input at positions that are read, and of the keys of layers at the
+    first position of a row and at all others."""
+
+    def __init__(self, model: Model, layers: Sequence[int]) -> None:
+        super().__init__(model.W_U.device, layers=list(layers))
+        self.model, self.layers = model, list(layers)
+        self.add_state("positions", (MOST,), "groups")
+        self.add_state("input", (MOST, model.cfg.d_model), "groups")
+        self.add_state("tokens", (MOST, 2), "groups")
+        for layer in self.layers:
+            heads, _, d_head = qk_circuit(model, layer).W_K_stored.shape
+            self.add_state(f"{layer}.keys", (MOST, 2, heads, d_head), "groups")
+
+    def hooks(self, batch: Batch) -> Recipe:
+        real = batch.mask.bool()
+        first = torch.arange(real.shape[1], device=real.device) == 0
+        parts = torch.stack([real & first, real & ~first], 1)
+        self.add_rows("tokens", parts.sum(2), batch)
+        reading = [(hook_name(self.model, "k", layer), partial(self._read_keys, layer, batch, parts))
+                   for layer in self.layers]  # fmt: skip
+        return [(hook_name(self.model, "head_input"), partial(self._read_input, batch)), *reading]
+
+    def _read_input(self, batch: Batch, activation: Tensor, hook: object) -> None:
+        groups = self.groups_of_positions(batch)
+        self.add_to_groups("positions", torch.ones(len(groups)), groups)
+        self.add_to_groups("input", batch.select(activation), groups)
+
+    def _read_keys(self, layer: int, batch: Batch, parts: Bool[Tensor, "batch 2 pos"], k: Tensor, hook: object) -> None:
+        wide = k.to(torch.promote_types(k.dtype, torch.float32))
+        sums = einsum(parts.to(wide), wide, "row part pos, row pos head d_head -> row part head d_head")
+        self.add_rows(f"{layer}.keys", sums, batch)
+
+    def mean_input(self, *, grouped: bool) -> Float[np.ndarray, "draws d_model"]:
+        """E[h] over the whole text, and with `grouped` also without each group."""
+        read = self.state["positions"] > 0
+        total, n = (_draws(self.state[name][read], grouped=grouped) for name in ("input", "positions"))
+        return (total / n[:, None]).cpu().numpy()
+
+    def keys_apart(self, layer: int, *, grouped: bool) -> Float[Tensor, "draws head d_head"]:
+        """The mean key at the first position minus that at all others, over the whole text and without each group."""
+        read = self.state["positions"] > 0
+        total, n = (_draws(self.state[name][read], grouped=grouped) for name in (f"{layer}.keys", "tokens"))
+        first, others = (total / n[..., None, None]).unbind(1)
+        return first - others
+
+
+def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tensor, "draws *shape"]:
+    """The sum of all groups, and with `grouped` also the sums without each group."""
+    whole = sums.sum(0, keepdim=True)
+    return torch.cat([whole, torch.as_tensor(summed_others(sums.cpu().numpy())).to(whole)]) if grouped else whole
+
+
+def check_unhooked(model: Model) -> None:
+    """Raise RuntimeError while the prediction head has hooks."""
+    if head_is_hooked(model):
+        what = "an atlas compares directions of the prediction head's input"
+        raise RuntimeError(f"{what}, and other hooks are active on the prediction head; remove these")
+
+
+def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
+    """The sources of an atlas, from one pass over the text of a fit.
+
+    Args:
+        u: the unigram distribution.
+        most: the largest number of outlier dimensions and heads to keep.
+
+    Raises RuntimeError while the prediction head has other hooks.
+    """
+    check_unhooked(model)
+    absent = _why_absent(model)
+    layers = [] if "sink keys" in absent else list(range(model.cfg.n_layers))
+    sums, predictions = DirectionSums(model, layers), MeanPredictions(model, [Variant()], grouped=True)
+    profile = None if "outlier dimensions" in absent else DimensionProfile(model, _EVERY)
+    sinks = Sinks(model, _EVERY, epsilon=_EPSILON) if layers else None
+    yield [Reading("directions", fit.batches, [one for one in (sums, predictions, profile, sinks) if one is not None])]
+    grouped = "none" not in predictions.intervals
+    frequency = _frequency(model, fit, u, sums, predictions, grouped=grouped)
+    dims: list[int] = []
+    heads: list[tuple[int, int]] = []
+    keys: Float[np.ndarray, "_ _ d_model"] = np.zeros((1, 0, model.cfg.d_model))
+    if profile is not None:
+        inside = profile.table.query("state < @model.cfg.n_layers")
+        dims = find_outliers(inside)["dim"].drop_duplicates().tolist()[:most]
+        absent |= {} if dims else {"outlier dimensions": "no hidden state before the last has one"}
+    if sinks is not None:
+        heads, why = _sink_heads(sinks, most)
+        absent |= {} if heads else {"sink keys": why}
+        keys = _of_keys(model, sums, heads, grouped=grouped) if heads else keys
+    absent |= {name: why for name, why in _WHY_NO_FREQUENCY.items() if name not in frequency}
+    spread = Spread(predictions.sizes, predictions.stretches_per_group)
+    return Seen(frequency, dims, heads, keys, spread, absent)
+
+
+def _why_absent(model: Model) -> dict[str, str]:
+    """What the atlas of a model lacks, and why."""
+    if is_encoder(model):
+        why = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
+        return {"outlier dimensions": why, "sink keys": why}
+    refused = why_no_scores(model)
+    if refused is not None:
+        return {"sink keys": refused}
+    if model.cfg.n_ctx < fewest_queries(_EPSILON):
+        return {"sink keys": f"sinks need rows of {fewest_queries(_EPSILON)} tokens or more"}
+    return {}
+
+
+def _frequency(
+    model: Model, fit: Fit, u: Distribution, sums: DirectionSums, predictions: MeanPredictions, *, grouped: bool
+) -> dict[str, Float[np.ndarray, "_ d_model"]]:
+    found = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
+    found["E[h]"] = sums.mean_input(grouped=grouped)
+    if grouped:
+        alphas = [one.distribution for one in predictions.leaving_out(0)]
+        slopes = [-one.slope for one in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
+        found["-A"] = np.stack([-fit.slope, *slopes])
+    return found
+
+
+def _sink_heads(sinks: Sinks, most: int) -> tuple[list[tuple[int, int]], str]:
+    """The layers and key heads with a query head that has a sink at the first position, in decreasing order of its
+    attention; and the reason if there are none."""
+    try:
+        first = sinks.table.query("first_position == 0")
+    except ValueError as error:  # no row was long enough
+        return [], str(error).partition(";")[0]
+    stored = {layer: len(qk_circuit(sinks.model, layer).W_K_stored) for layer in sinks.layers}
+    shared = sinks.model.cfg.n_heads // first["layer"].map(stored)
+    drawn = first.assign(head=first["head"] // shared).groupby(["layer", "head"])["attention"].max()
+    found = drawn[drawn > sinks.epsilon].sort_values(ascending=False, kind="stable")
+    why = f"no head's mean attention to the first position is above {sinks.epsilon:g}"
+    return [(int(layer), int(head)) for layer, head in found.index[:most]], why
+
+
+def _of_keys(
+    model: Model, sums: DirectionSums, heads: Sequence[tuple[int, int]], *, grouped: bool
+) -> Float[np.ndarray, "draws heads d_model"]:
+    """The directions of the keys of heads in the space of the unembedding's input."""
+    apart = {layer: sums.keys_apart(layer, grouped=grouped) for layer in dict(heads)}
+    towards = {layer: qk_circuit(model, layer).towards(keys) for layer, keys in apart.items()}
+    head, found = raw_head(model), torch.stack([towards[layer][:, number] for layer, number in heads], 1)
+    return head.of_residual(found.flatten(0, 1)).unflatten(0, found.shape[:2]).cpu().numpy()

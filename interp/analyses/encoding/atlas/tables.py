@@ -1,0 +1,210 @@
+"""The tables of an atlas: cosines of directions and overlaps of subspaces, with intervals and compared with random
+rotations."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+from interp.analyses.encoding.atlas.rotations import (
+    cosines,
+    large_cosine,
+    overlaps,
+    p_of_cosine,
+    p_of_overlap,
+    random_overlaps,
+)
+from interp.analyses.encoding.atlas.sources import Seen, Spread
+from interp.analyses.encoding.neurons import why_impossible as why_no_neurons
+from interp.analyses.encoding.regression import Fit, raw_head
+from interp.models.sites import Model, view
+
+__all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "chosen_neurons", "members", "most_dims", "pair_table"]
+__all__ += ["subspace_table"]
+
+_MOST = 10  # the largest number of dimensions of a subspace
+_SHOWN = 3  # directions of each kind
+_HIGH = 0.975
+PAIRS = ["name_a", "name_b", "of_a", "of_b", "cosine", "cosine_low", "cosine_high", "null_95", "by_construction", "p"]
+PAIRS += ["p_adjusted"]
+SUBSPACES = ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "overlap_low", "overlap_high", "null_mean"]
+SUBSPACES += ["null_high", "by_construction", "p", "p_adjusted"]
+_FREQUENCY = ("b_LN", "E[h]", "unigram", "-A")
+_OF = {
+    "b_LN": "word frequency", "E[h]": "word frequency", "unigram": "word frequency", "-A": "output embeddings",
+    "PC": "output embeddings", "neuron": "output embeddings", "dim": "attention", "sink key": "attention",
+}  # fmt: skip
+_BY_CONSTRUCTION = {
+    ("PC", "PC"), ("dim", "dim"),  # orthogonal
+    ("b_LN", "E[h]"),  # b_LN is a summand of E[h]
+    ("unigram", "neuron"), ("frequency", "neuron"),  # the neurons were chosen by their effect along log u
+}  # fmt: skip
+
+
+class Member(NamedTuple):
+    """A direction in the space of the unembedding's input, or a subspace spanned by k vectors: for the whole text and
+    then without each group of texts, or a single set if it does not depend on the text."""
+
+    name: str
+    kind: str
+    vectors: Float[np.ndarray, "draws k d_model"]
+
+
+def most_dims(d_model: int) -> int:
+    """The largest number of dimensions of a subspace: 10, but at most a quarter of all dimensions.
+
+    Examples:
+        >>> most_dims(768), most_dims(16)
+        (10, 4)
+    """
+    return max(1, min(_MOST, d_model // 4))
+
+
+def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[list[Member], list[Member]]:
+    """The directions of an atlas, in the order of the figure, and its subspaces.
+
+    E[h] is in no subspace: outlier dimensions are defined by a large mean, so they would contain it whether or not they
+    are related to word frequency.
+
+    Args:
+        neurons: the table of `interp.encoding.frequency_neurons`, or an empty one.
+    """
+    most = most_dims(model.cfg.d_model)
+    frequency = [Member(name, name, seen.frequency[name][:, None]) for name in _FREQUENCY if name in seen.frequency]
+    turned = fit.components[:most] * np.where(fit.components[:most] @ fit.slope > 0, -1.0, 1.0)[:, None]
+    chosen = chosen_neurons(neurons, most)
+    words = Member("word frequency", "frequency", _together([one.vectors for one in frequency if one.kind != "E[h]"]))
+    axes = Member("principal axes", "PC", turned[None])
+    writers = Member("neurons", "neuron", _written(model, chosen)[None])
+    dims = Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[seen.dims][None])
+    keys = Member("sink keys", "sink key", seen.keys)
+    directions = [
+        *frequency,
+        *_first([f"PC{number}" for number in range(1, most + 1)], axes),
+        *_first([f"neuron {neuron}" for neuron in chosen], writers),
+        *_first([f"dim {dim}" for dim in seen.dims], dims),
+        *([_mean_direction(keys)] if seen.heads else []),
+    ]
+    return directions, [one for one in (words, axes, writers, dims, keys) if one.vectors.shape[1]]
+
+
+def chosen_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
+    """The neurons in the table `neurons` that change the loss most through the unigram direction."""
+    known = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
+    found = known.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
+    return [int(one) for one in found.head(most)]
+
+
+def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons d_model"]:
+    """What neurons of the last MLP write, in the space of the unembedding's input."""
+    if not neurons:
+        return np.zeros((0, model.cfg.d_model))
+    weights = view(model).W_out(model.cfg.n_layers - 1)[list(neurons)].detach().to(model.W_U.device)
+    head = raw_head(model)
+    return head.of_residual(weights.to(head.wide)).cpu().double().numpy()
+
+
+def _first(names: Sequence[str], of: Member) -> list[Member]:
+    """The first vectors of a subspace, each as a direction."""
+    return [Member(name, of.kind, of.vectors[:, [number]]) for number, name in enumerate(names[:_SHOWN])]
+
+
+def _mean_direction(of: Member) -> Member:
+    """The mean of the unit vectors of a subspace."""
+    units = of.vectors / np.linalg.norm(of.vectors, axis=2, keepdims=True)
+    return Member(of.kind, of.kind, units.mean(1, keepdims=True))
+
+
+def _together(parts: Sequence[Float[np.ndarray, "_ _ d_model"]]) -> Float[np.ndarray, "draws k d_model"]:
+    draws = max(len(part) for part in parts)
+    return np.concatenate([np.broadcast_to(part, (draws, *part.shape[1:])) for part in parts], 1)
+
+
+def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
+    """Cosines of every two directions (name_a, name_b, of_a, of_b, cosine, cosine_low, cosine_high, null_95,
+    by_construction, p, p_adjusted).
+
+    `of_a` and `of_b` say what the directions belong to: word frequency, output embeddings or attention. `null_95` is
+    the |cosine| that a random rotation of one of them exceeds 5 times in 100, `p` is the probability of at least this
+    value, and `p_adjusted` is corrected over all pairs (Benjamini and Hochberg). Intervals come from leaving out groups
+    of texts, and are NaN if there are too few. A pair that is close or orthogonal `by_construction` is not tested.
+
+    Examples:
+        >>> one, other = Member("b_LN", "b_LN", np.eye(1, 64)[None]), Member("-A", "-A", np.ones((1, 1, 64)))
+        >>> found = pair_table([one, other], Spread(np.ones(1), 1))
+        >>> found[["cosine", "null_95", "p"]].round(3).values.tolist()
+        [[0.125, 0.244, 0.321]]
+    """
+    rows = []
+    for a, b in combinations(directions, 2):
+        found = cosines(a.vectors[:, 0], b.vectors[:, 0])
+        rows.append((a.name, b.name, _OF[a.kind], _OF[b.kind], *_interval(found, spread, least=-1.0)))
+    table = pd.DataFrame(rows, columns=PAIRS[:7])
+    d_model = directions[0].vectors.shape[2]
+    p = [p_of_cosine(cosine, d_model) for cosine in table["cosine"]]
+    return _tested(table.assign(null_95=large_cosine(d_model)), directions, p)[PAIRS]
+
+
+def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0) -> pd.DataFrame:
+    """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
+    null_mean, null_high, by_construction, p, p_adjusted).
+
+    `null_mean` and `null_high` are the mean and the 97.5th percentile over random rotations of one of the subspaces.
+    The other columns are as in `pair_table`.
+
+    Args:
+        seed: the seed for the rotations.
+
+    Examples:
+        >>> one, other = Member("one", "neuron", np.eye(2, 64)[None]), Member("other", "PC", np.eye(4, 64)[None])
+        >>> subspace_table([one, other], Spread(np.ones(1), 1))[["overlap", "null_mean", "p"]].values.tolist()
+        [[1.0, 0.0625, 0.001]]
+    """
+    d_model, sizes = subspaces[0].vectors.shape[2], [one.vectors.shape[1] for one in subspaces]
+    turned = random_overlaps(d_model, max(sizes), seed=seed) ** 2
+    rows, p = [], []
+    for a, b in combinations(subspaces, 2):
+        k, m = a.vectors.shape[1], b.vectors.shape[1]
+        by_chance = turned[:, :k, :m].sum((1, 2)) / min(k, m)
+        ends = _interval(overlaps(a.vectors, b.vectors), spread, least=0.0)
+        rows.append((a.name, b.name, k, m, *ends, max(k, m) / d_model, np.quantile(by_chance, _HIGH)))
+        p.append(p_of_overlap(ends[0], by_chance))
+    return _tested(pd.DataFrame(rows, columns=SUBSPACES[:9]), subspaces, p)[SUBSPACES]
+
+
+def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
+    """The value for the whole text, and the ends of its interval."""
+    low, high = spread.ends(values)
+    return float(values[0]), float(np.maximum(low, least)), float(np.minimum(high, 1.0))
+
+
+def _tested(table: pd.DataFrame, of: Sequence[Member], p: Sequence[float]) -> pd.DataFrame:
+    """The table with p-values, also adjusted, for the pairs that are not related by construction."""
+    kinds = [(a.kind, b.kind) for a, b in combinations(of, 2)]
+    known = np.array([pair in _BY_CONSTRUCTION for pair in kinds], dtype=bool)
+    values = np.where(known, np.nan, p)
+    adjusted = np.full(len(values), np.nan)
+    adjusted[~known] = stats.false_discovery_control(values[~known], method="bh") if (~known).any() else np.nan
+    return table.assign(by_construction=known, p=values, p_adjusted=adjusted)
+
+
+def atlas_tables(
+    model: Model, fit: Fit, seen: Seen | None, neurons: pd.DataFrame, *, seed: int
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """The tables `atlas` and `subspaces` of a study, which are empty if not asked for, and their part of the
+    provenance.
+    """
+    if seen is None:
+        return {"atlas": pd.DataFrame(columns=PAIRS), "subspaces": pd.DataFrame(columns=SUBSPACES)}, {}
+    directions, subspaces = members(model, fit, seen, neurons)
+    chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
+    absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "no neuron was read"})
+    about = {"dims": seen.dims, "neurons": chosen, "heads": [list(one) for one in seen.heads], "absent": absent}
+    return {
+        "atlas": pair_table(directions, seen.spread),
+        "subspaces": subspace_table(subspaces, seen.spread, seed=seed),
+    }, about

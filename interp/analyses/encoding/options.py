@@ -1,0 +1,64 @@
+"""The options and the declaration of `interp encoding`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import CountsOptions, MaskedTextOptions, Text
+from interp.support.choices import Several
+
+__all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift", "Weights"]
+
+if TYPE_CHECKING:
+    from interp.analyses.generation.decoding import Prompts
+else:
+    Prompts = Any
+
+Order = Literal["spearman", "slope", "random", "reverse"]
+Basis = Literal["axis", "pca"]
+Shift = Literal["exact", "constant", "regression"]
+Weights = Literal["least_norm", "weighted", "top"]
+RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingOptions(CountsOptions, MaskedTextOptions):
+    other: Text | None = option(
+        None, "Text not used for the fit, to steer on; read like the corpus.", kind="corpus", cli=str
+    )
+    orders: Several[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
+    bases: Several[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
+    shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
+    weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
+    ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
+    prompts: Prompts | int | None = option(
+        None, "Number of prompts from the text to continue without some dimensions. Default: none.", least=1, cli=int
+    )
+    steps: Several[int] | None = option(None, "Training steps whose checkpoints are also studied.")
+    atlas: bool = option(
+        False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
+    )
+    seed: int = option(
+        0, "Seed for masks, random orders, null distributions and the sample of tokens.", kind="seed", least=0
+    )
+
+
+ANALYSIS = Analysis(
+    name="encoding",
+    title="Token probability in output embeddings",
+    question="How do output embeddings encode token probability?",
+    help="Regression on the output embeddings, pruning, steering, directions and neurons.",
+    reads="masked text",
+    options=EncodingOptions,
+    answer="interp.analyses.encoding.tables:study",
+    result="interp.analyses.encoding.tables:EncodingStudy",
+    section="interp.analyses.encoding.page:section",
+    sides="interp.analyses.encoding.page:sides",
+    check="interp.analyses.encoding.tables:check_asked",
+    cost="interp.analyses.encoding.costs:dry_run",
+    impossible="interp.analyses.encoding.tables:why_impossible",
+    lacks="interp.analyses.encoding.neurons:lacks",
+    more={"atlas": True},
+    paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",), "bos": "auto"},
+    paper_help="axes removed by |Spearman| and in random order, steering by the regression",
+)

@@ -1,0 +1,227 @@
+"""How many dimensions of the output embeddings can be removed before predictions change?"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.analyses.encoding.options import Basis, Order
+from interp.analyses.encoding.regression import Fit, raw_head
+from interp.analyses.frequency.divergences import js, perplexity
+from interp.analyses.frequency.observers import LogitsObserver
+from interp.corpora.batching import Batch, Text, predicted_batches
+from interp.models.embeddings import Embeddings
+from interp.models.sites import Model, hook_name
+from interp.models.softmax import exponentials, over_positions, over_types
+from interp.passes.groups import MOST
+from interp.passes.observers import fingerprint, observe
+from interp.results.intervals import Jackknife, about, from_sums
+from interp.support.checks import check_seed
+
+__all__ = ["FRACTIONS", "ORDERS", "PRUNED", "PrunedPredictions", "check_orders", "pruning_curve", "removal_order"]
+
+ORDERS: tuple[Order, ...] = get_args(Order)
+FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
+PRUNED = 0.3
+"""The fraction of the dimensions that the paper removes."""
+_ELEMENTS_AT_ONCE = 2**23
+
+
+class PrunedPredictions(LogitsObserver):
+    """Predictions when dimensions of the unembedding's input are removed, block by block.
+
+    The logits of a fraction are those of the fraction before minus `h[:, block] W[block]`, so a whole order costs one
+    unembedding and one softmax per fraction. `E_p[l']` in the KL is `h' · E_p[W]`, which is also a sum over dimensions.
+
+    After `observe` there is the `table` that `pruning_curve` returns.
+
+    Args:
+        fit: the fit that ranks the dimensions.
+        orders, basis, fractions, seed: see `pruning_curve`.
+    """
+
+    def __init__(
+        self, model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
+    ) -> None:
+        head, rotation = raw_head(model), None if basis == "axis" else fit.components
+        head.refuse_cap("predictions without some dimensions are no differences of them")
+        self.basis, self.fractions = basis, [float(fraction) for fraction in fractions]
+        self.counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
+        self.orders = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
+        described: dict[str, Any] = {"orders": self.orders, "counts": self.counts}
+        described["rotation"] = {} if rotation is None else fingerprint(rotation)
+        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
+        self.embeddings = Embeddings(head.unscaled)  # the input is multiplied by the scale of the logits in their place
+        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.unscaled.device, head.wide)
+        # whole rows are read, so the rows of W_U must be contiguous
+        self.W = head.unscaled.contiguous() if self.rotation is None else self.embeddings.dot(self.rotation)
+        for order in orders:
+            self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
+            self.add_state(f"{order}.sums", (MOST, len(self.counts), 3), "groups")  # KL, top-1 agreement, NLL
+        self.add_state("probability", (head.d_vocab,))
+        self.add_state("positions", (MOST, 2), "groups")  # all positions, and those with a target
+
+    def beside(self, batch: Batch) -> list[Tensor]:
+        return [self.groups_of_positions(batch)]
+
+    def read(
+        self,
+        full: Float[Tensor, "pos d_vocab"],
+        targets: Int[Tensor, " pos"],
+        h: Float[Tensor, "pos d_model"],
+        groups: Int[Tensor, " pos"],
+    ) -> None:
+        h = self.head.scale * h.to(full)
+        best = full.argmax(1)
+        p, offset = exponentials(full)
+        Z = over_types(p)
+        log_Z = Z[0].log() + offset[:, 0]
+        p /= Z.T.to(p)
+        mean = torch.ones_like(Z)
+        self.add("probability", over_positions(p, mean, out=Z.new_empty(1, p.shape[1]))[0])
+        scored = targets >= 0
+        self.add_to_groups("positions", torch.stack([torch.ones_like(scored), scored], 1), groups)
+        expected = self.embeddings.total(p)  # E_p[W], [positions, d_model]
+        if self.rotation is not None:
+            h, expected = h @ self.rotation.T, expected @ self.rotation.T.to(expected)
+        buffer = torch.empty_like(p)
+        for name, order in self.orders.items():
+            logits = full.clone()
+            lost = torch.zeros_like(log_Z)  # E_p[l − l']
+            probability = log_Z.new_empty(len(self.counts), full.shape[1])
+            values = log_Z.new_empty(len(full), len(self.counts), 3)
+            for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
+                if block := order[gone:count]:
+                    logits.addmm_(h[:, block], self.W[block].to(full), alpha=-1)
+                    lost += (h[:, block] * expected[:, block]).sum(1)
+                top = logits.amax(1, keepdim=True)
+                e, offset = exponentials(logits, peak=top, out=buffer)
+                Z = over_types(e)
+                over_positions(e, Z.reciprocal(), out=probability[i : i + 1])
+                log_Z_pruned = Z[0].log() + offset[:, 0]
+                nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
+                kept = (logits.gather(1, best[:, None]) >= top)[:, 0]
+                kl = lost + log_Z_pruned - log_Z
+                values[:, i] = torch.stack([kl, kept.to(nll), nll.where(scored, 0)], 1)
+            self.add(f"{name}.probability", probability)
+            self.add_to_groups(f"{name}.sums", values, groups)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        full, tables = self.mean_of("probability"), []
+        for order in self.orders:
+            kl, agreement, nll = self._means(order)
+            where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
+            measures: dict[str, Any] = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
+            measures["js"] = [js(full, one) for one in self.mean_of(f"{order}.probability")]
+            measures |= {f"top1_agreement{end}": values.clip(0, 1) for end, values in _with_ends(agreement)}
+            measures |= {f"perplexity{end}": [*map(perplexity, values)] for end, values in _with_ends(nll)}
+            tables.append(pd.DataFrame(where | measures))
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What a result records about these intervals (`interp.results.intervals.about`)."""
+        return about(len(self._groups("positions")), self.stretches_per_group)
+
+    def _means(self, order: Order) -> list[Jackknife]:
+        """KL, top-1 agreement and NLL by fraction, as means over positions with their intervals."""
+        self.check_read()
+        sums, positions = self._groups(f"{order}.sums"), self._groups("positions")
+        found = []
+        for number, over in enumerate((0, 0, 1)):
+            parts = [sums[..., number], positions[:, [over]]]
+            found.append(from_sums(np.divide, parts, positions[:, over], self.stretches_per_group))
+        return found
+
+    def _groups(self, name: str) -> Float[np.ndarray, "groups *shape"]:
+        return self.state[name][self.state["positions"][:, 0] > 0].cpu().numpy()
+
+
+def _with_ends(found: Jackknife) -> list[tuple[str, Float[np.ndarray, " fractions"]]]:
+    return [("", found.value), ("_low", found.low), ("_high", found.high)]
+
+
+def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
+    """The dimensions in the order in which they are removed.
+
+    `"spearman"` and `"slope"` begin with those least related to token probability, by |Spearman with −log α| and by
+    |slope|. `"reverse"` is the reverse of `"spearman"`, and `"random"` is drawn at random.
+
+    Raises ValueError for an unknown order or basis, and a seed below 0.
+    """
+    check_orders([order], [basis])
+    seed = check_seed(seed)
+    dims = fit.dims[fit.dims["basis"] == basis]
+    if order == "random":
+        return np.random.default_rng(seed).permutation(len(dims)).tolist()
+    key = dims["slope" if order == "slope" else "spearman"].abs().fillna(0).to_numpy()
+    rising = np.argsort(key, kind="stable").tolist()
+    return rising[::-1] if order == "reverse" else rising
+
+
+def check_orders(orders: Sequence[str], bases: Sequence[str]) -> None:
+    """Raise ValueError unless these are one or more different orders, and one or more different bases."""
+    for what, given, known in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
+        if not given or len(set(given)) < len(given) or not set(given) <= set(known):
+            raise ValueError(f"{what} must be one or more different ones of {', '.join(known)}; found {given}")
+
+
+def pruning_curve(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    fit: Fit,
+    basis: Basis = "axis",
+    order: Order | Sequence[Order] = ("spearman", "random", "reverse"),
+    fractions: Sequence[float | int] = FRACTIONS,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | None = None,
+) -> pd.DataFrame:
+    """Remove dimensions of the unembedding's input and compare predictions, for all fractions and orders in one pass.
+
+    Cho et al. (2025), §5, rank dimensions by how strongly they are related to token probability, and remove the least
+    related ones. To use fewer positions, pass `interp.corpora.batching.sample_positions(batches, share)`.
+
+    Args:
+        fit: a fit of this model, which ranks the dimensions (on its text).
+        basis: dimensions of `W_U`, or principal components of its columns.
+        order: one or several of the orders of `removal_order`.
+        fractions: increasing fractions of the dimensions to remove.
+        seed: the seed for the random order.
+
+    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity, and the ends of 95
+    % intervals of all but js, `kl_low`, `kl_high` …): the mean over positions of KL(p_full‖p_pruned), the JS divergence
+    between the corpus-mean distributions (both in nats), the share of positions whose most probable token stays the
+    same, and the perplexity on the text. Intervals come from leaving out groups of texts (`interp.results.intervals`),
+    and are NaN for fewer than 20 texts.
+
+    Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not increase from 0 to
+    below 1, a seed below 0, and a folded model.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> curve = pruning_curve(model, text, fit=fit, order="spearman", fractions=[0, 0.5], progress=False)
+        >>> curve["fraction"].tolist()
+        [0.0, 0.5]
+    """
+    fit.require(model)
+    orders = [order] if isinstance(order, str) else list(order)
+    check_orders(orders, [basis])
+    fractions = list(fractions)
+    if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
+        raise ValueError(f"fractions must increase from 0 and stay below 1, found {fractions}")
+    pruned = PrunedPredictions(model, fit, orders, basis, fractions, seed)
+    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
+    observe(model, prepared, pruned, progress=progress, checkpoint=checkpoint)
+    return pruned.table

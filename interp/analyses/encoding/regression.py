@@ -1,0 +1,369 @@
+"""The negative log mean output probability as a linear function of the output embedding, and the resulting
+directions."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.analyses.encoding.decomposition import Decomposition, decompose
+from interp.analyses.encoding.dimensions import dimensions
+from interp.analyses.encoding.validation import cross_validated
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.divergences import Distribution
+from interp.analyses.frequency.observers import SiteMean
+from interp.corpora import Batches
+from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.counts import Counts, unigrams_of
+from interp.models.embeddings import Embeddings
+from interp.models.head import PredictionHead, prediction_head
+from interp.models.identity import weight_hash
+from interp.models.sites import Model
+from interp.passes.execution import Passes, Reading, runs
+from interp.passes.observers import observe
+from interp.support.checks import check_seed, whole_number
+from interp.support.choices import Several, listed
+
+__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "frequency_directions", "raw_head"]
+__all__ += ["regressions"]
+
+_DRAWS = 1_000
+_OUTLIERS = 3
+
+
+def raw_head(model: Model) -> PredictionHead:
+    """The prediction head. Raises ValueError if it is folded, because its W_U is then not the output embeddings."""
+    head = prediction_head(model)
+    if head.folded or head.norm == "folded rms":
+        raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
+    return head
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, in float64.
+
+    It has the `slope` A, `[d_model]` (of least norm if the embeddings do not determine it), the `intercept` B in nats,
+    `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − r − 1)`, the number of types n and of dimensions d, and the rank r of the
+    centred embeddings, which is d unless some dimension depends linearly on others.
+    """
+
+    slope: Float[np.ndarray, " d_model"]
+    intercept: float
+    r2: float
+    adj_r2: float
+    n_types: int
+    n_dims: int
+    rank: int
+
+
+def fit_arrays(
+    W_U: Float[np.ndarray, "d_model d_vocab"] | Float[Tensor, "d_model d_vocab"],
+    alpha: Distribution,
+    *,
+    use: Bool[np.ndarray, " d_vocab"] | None = None,
+) -> Regression:
+    """Regress the negative log of the mean output probability on the output embeddings (the columns of `W_U`).
+
+    W_U is read in blocks of types, in its own dtype and on its own device.
+
+    Args:
+        alpha: the mean output probability of each type over a corpus.
+        use: which types to use. Default: all types with a probability above 0.
+
+    Raises:
+        ValueError: there are no more types than independent dimensions, so that the fit would be exact and meaningless;
+            α is negative, not finite or the same for every type; embeddings are not finite, all equal, or too small
+            for a slope in float64; or `use` does not have one bool per type.
+
+    Examples:
+        >>> W_U, alpha = np.array([[0.0, 1.0, 2.0, 3.0]]), np.exp([-1.0, -3.0, -5.0, -7.0])
+        >>> round(fit_arrays(W_U, alpha).slope.item(), 6)
+        2.0
+    """
+    return regressions(Embeddings(W_U), [alpha], use=use)[0]
+
+
+def regressions(
+    embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
+) -> list[Regression]:
+    """`fit_arrays` for several α. Those that use the same types share one decomposition."""
+    kept = [_taking_part(embeddings, alpha, use) for alpha in alphas]
+    found: dict[int, Regression] = {}
+    for keep in {keep.tobytes(): keep for keep in kept}.values():
+        these = [i for i, other in enumerate(kept) if np.array_equal(keep, other)]
+        targets = [_minus_log(alphas[i][keep]) for i in these]
+        found |= zip(these, _least_squares(embeddings.of(keep), *targets)[1], strict=True)
+    return [found[i] for i in range(len(alphas))]
+
+
+def _taking_part(
+    embeddings: Embeddings, alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
+) -> Bool[np.ndarray, " d_vocab"]:
+    """The types to use. Raises the errors of `fit_arrays`."""
+    if not np.isfinite(alpha).all() or (alpha < 0).any():
+        raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
+    if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
+        what = "has NaN or infinite values" if len(embeddings) == len(alpha) else f"is over {len(embeddings)} types"
+        raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
+    use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
+    if use.dtype != bool or use.shape != alpha.shape:
+        raise ValueError(f"use must be a bool for each of the {len(alpha)} types, found {use.dtype} {use.shape}")
+    return use & (alpha > 0)
+
+
+def _minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
+    return -np.log(alpha.astype(np.float64))
+
+
+def _least_squares(
+    embeddings: Embeddings, *targets: Float[np.ndarray, " types"], n_real: int | None = None
+) -> tuple[Decomposition, list[Regression]]:
+    """The regressions of all targets on the embeddings and a constant, from one decomposition of the centred
+    embeddings. `n_real` is how many types of the vocabulary are tokens, by default all.
+    """
+    n = len(embeddings)
+    if n < 2:
+        raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
+    found = decompose(embeddings, np.column_stack(targets))
+    if n <= found.rank + 1:
+        how = "give text with more types"
+        if n == (n_real or embeddings.W_U.shape[1]):
+            how = "the vocabulary has no others, so this regression needs a model with more types or fewer dimensions"
+        raise ValueError(f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; {how}")
+    if not all(np.ptp(target) > 0 for target in targets):
+        raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
+    if not found.rank:
+        raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
+    intercepts = found.level - found.mean @ found.slopes
+    with np.errstate(over="ignore"):
+        slopes = np.ldexp(found.slopes, -found.exponent)
+    if not np.isfinite(slopes).all():
+        largest = embeddings.largest
+        raise ValueError(f"the output embeddings are at most {largest:.0e}, too small for a slope in float64")
+    adjusted = 1 - (1 - found.r2) * (n - 1) / (n - found.rank - 1)
+    numbers = zip(slopes.T, intercepts.tolist(), found.r2.tolist(), adjusted.tolist(), strict=True)
+    return found, [Regression(*one, n_types=n, n_dims=embeddings.d_model, rank=found.rank) for one in numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What the output embeddings of a model say about token probability on a text.
+
+    `alpha`, `[d_vocab]`, is the mean output probability α. `used` marks the types that were used (tokens that were ever
+    predicted), and `fitted` is their regression. `components`, `[d_model, d_model]`, has the principal axes of the used
+    embeddings as orthonormal rows in order of decreasing variance. `mean_input`, `[d_model]`, is the mean input of the
+    unembedding, E[h], over the `n_tokens` positions of `batches`. `regression` and `dims` are the tables described in
+    `fit`.
+    """
+
+    alpha: Distribution
+    used: Bool[np.ndarray, " d_vocab"]
+    fitted: Regression
+    components: Float[np.ndarray, "d_model d_model"]
+    mean_input: Float[np.ndarray, " d_model"]
+    n_tokens: int
+    batches: Batches
+    weight_hash: str
+    regression: pd.DataFrame
+    dims: pd.DataFrame
+
+    @property
+    def slope(self) -> Float[np.ndarray, " d_model"]:
+        """A of `−log α ≈ A·E + B`."""
+        return self.fitted.slope
+
+    @property
+    def intercept(self) -> float:
+        """B of `−log α ≈ A·E + B`, in nats."""
+        return self.fitted.intercept
+
+    def require(self, model: Model) -> None:
+        """Raise ValueError for a fit of another model."""
+        if weight_hash(model) != self.weight_hash:
+            raise ValueError("this fit belongs to a model with other weights; fit this model (interp.encoding.fit)")
+
+
+@runs
+def fit(
+    model: Model,
+    text: Text,
+    *,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+    directory: str | os.PathLike[str] | None = None,
+) -> Passes[Fit]:
+    """Regress the negative log mean output probability on the output embeddings, from one forward pass.
+
+    `−log α_w ≈ A·E_w + B` is fitted by ordinary least squares in float64 (Cho et al. 2025, §3). `α_w` is the mean of
+    the predicted probability over positions (masked positions for an encoder), and `E_w` is the output embedding, a
+    column of `W_U`. Padded rows of the vocabulary and types that were never predicted (α = 0) are left out and counted.
+
+    Args:
+        text: anything `interp.corpora.batches` takes, or its batches.
+        seed: the seed for shuffling, from which the nulls come.
+        directory: see `interp.passes.execution.execute`.
+
+    Returns a `Fit` with two tables.
+
+    - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
+      n_never_predicted): for the target `-log alpha`, and with α `shuffled` over types. `cv_r2` is the R² on types that
+      the regression has not seen (ten-fold), with its 95 % interval; see `interp.encoding.validation.cross_validated`.
+    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
+      `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
+      α, and the coordinate's share of the embeddings' variance.
+
+    Raises ValueError if there are no more usable types than dimensions, for a folded model, for an encoder without
+    masked positions, and for a seed below 0.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> found = fit(model, text, progress=False)
+        >>> found.regression["target"].tolist()
+        ['-log alpha', 'shuffled']
+    """
+    prepared = predicted_batches(model, text, batch_size=batch_size)
+    seed = check_seed(seed)
+    head = raw_head(model)
+    predictions = MeanPredictions(model, [Variant()])
+    inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=head.wide)
+    yield [Reading("token probability", prepared, [predictions, inputs])]
+    alpha = predictions.distributions[0]
+    real = head.real.cpu().numpy()
+    used = real & (alpha > 0)
+    embeddings = head.embeddings.of(_taking_part(head.embeddings, alpha, used))
+    y = _minus_log(alpha[used])
+    null = np.random.default_rng(seed).permutation(y)
+    found, (fitted, by_chance) = _least_squares(embeddings, y, null, n_real=int(real.sum()))
+    numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
+    numbers.insert(0, "target", ["-log alpha", "shuffled"])
+    unseen = cross_validated(embeddings, found, np.column_stack([y, null]))
+    numbers = numbers.join(unseen)[["target", "r2", "adj_r2", *unseen, "n_types", "n_dims", "rank"]]
+    return Fit(
+        alpha=alpha,
+        used=used,
+        fitted=fitted,
+        components=found.components,
+        mean_input=inputs.mean.cpu().numpy(),
+        n_tokens=predictions.n_tokens,
+        batches=prepared,
+        weight_hash=weight_hash(model),
+        regression=numbers.assign(n_not_tokens=(~real).sum(), n_never_predicted=(real & ~used).sum()),
+        dims=dimensions(embeddings, found, fitted.slope, np.stack([y, null])),
+    )
+
+
+def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
+    """How much text the regression needs: fits on the first tokens of the fitted text, compared with the whole fit.
+
+    Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine between the slope and that of the whole text,
+    and the R² with which the small fit predicts −log α of the whole text. Budgets larger than the text are left out.
+
+    Raises ValueError for a fit of another model and for fewer tokens than one, and TypeError for numbers of tokens that
+    are not whole.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> whole = fit(model, text, progress=False)
+        >>> table = few_shot(model, whole, tokens=[60, whole.n_tokens])
+        >>> table["cosine"].round(6).tolist()[-1]  # all of the text gives the slope of the fit
+        1.0
+    """
+    fit.require(model)
+    asked = sorted(whole_number(budget, "a number of tokens", least=1) for budget in listed(tokens))
+    budgets, alphas = _of_first_tokens(model, fit, asked)
+    embeddings, y = raw_head(model).embeddings, _minus_log(fit.alpha[fit.used])
+    fits = regressions(embeddings, alphas, use=fit.used)
+    slopes = np.array([small.slope for small in fits]).reshape(len(fits), embeddings.d_model)
+    guesses = embeddings.of(fit.used).dot(torch.from_numpy(slopes)).numpy()
+    rows = []
+    for budget, small, guess in zip(budgets, fits, guesses, strict=True):
+        cosine = small.slope @ fit.slope / np.linalg.norm(small.slope) / np.linalg.norm(fit.slope)
+        r2 = 1 - ((y - guess - small.intercept) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+        rows.append((budget, small.adj_r2, cosine, r2))
+    return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
+
+
+def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[list[int], list[Distribution]]:
+    """Mean output probability over the first tokens of the fitted text, for each of the increasing budgets that the
+    text reaches.
+    """
+    alphas: list[Distribution] = []
+    predictions = MeanPredictions(model, [Variant()])
+    for batch in fit.batches:
+        if len(alphas) == len(budgets):
+            break
+        number = predictions.n_tokens + batch.read.flatten().cumsum(0).view_as(batch.read)
+        for budget in budgets[len(alphas) :]:
+            part = replace(batch, read=batch.read & (number > predictions.n_tokens) & (number <= budget))
+            if part.n_read:
+                observe(model, replace(fit.batches, read=partial(iter, [part])), predictions, progress=False)
+            if predictions.n_tokens < budget:
+                break
+            alphas.append(predictions.distributions[0])
+    return list(budgets[: len(alphas)]), alphas
+
+
+def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, Float[np.ndarray, " d_model"]]:
+    """The directions `b_LN`, `-A`, `E[h]` and `unigram` of `directions`, with their norms. The first and the last are
+    left out if they do not exist.
+
+    Args:
+        u: the unigram distribution.
+    """
+    head = raw_head(model)
+    found: dict[str, Float[np.ndarray, " d_model"]] = {}
+    if head.b_ln is not None and bool(head.b_ln.any()):
+        found["b_LN"] = head.b_ln.detach().double().cpu().numpy()
+    found["-A"] = -fit.slope
+    found["E[h]"] = fit.mean_input
+    seen = head.real.cpu().numpy() & (u > 0)
+    if seen.sum() > model.cfg.d_model + 1:
+        found["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
+    return found
+
+
+def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
+    """Cosines of the directions of word frequency in the space of the unembedding's input.
+
+    | name | direction |
+    |---|---|
+    | `b_LN` | the bias of the final layer norm (left out if there is none) |
+    | `-A` | the slope of log α on the output embeddings |
+    | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
+    | `unigram` | the slope of log u on the output embeddings, over types that occur, if enough of them do |
+    | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
+    | `dim j` | up to three dimensions of E[h] that are more than 3 SD from their mean, turned towards it |
+
+    Returns the table `directions` (name_a, name_b, cosine, null_95). `null_95` is the 95th percentile of |cosine| when
+    the coordinates of the second direction are shuffled (1,000 times), which shows what is large for this many
+    dimensions.
+
+    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, and a seed below 0.
+    """
+    seed = check_seed(seed)
+    fit.require(model)
+    found = frequency_directions(model, fit, unigrams_of(model, fit.batches, unigram).distribution)
+    first = fit.components[0]
+    found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
+    z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()
+    for dim in np.argsort(-np.abs(z))[:_OUTLIERS]:
+        if abs(z[dim]) > 3:
+            found[f"dim {dim}"] = np.sign(z[dim]) * np.eye(len(z))[dim]
+    rng = np.random.default_rng(seed)
+    unit = {name: vector / np.linalg.norm(vector) for name, vector in found.items()}
+    rows = []
+    for (a, one), (b, other) in product(unit.items(), repeat=2):
+        shuffled = rng.permuted(np.tile(other, (_DRAWS, 1)), axis=1)
+        rows.append((a, b, one @ other, np.quantile(np.abs(shuffled @ one), 0.95)))
+    return pd.DataFrame(rows, columns=["name_a", "name_b", "cosine", "null_95"])

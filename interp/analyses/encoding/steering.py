@@ -1,0 +1,442 @@
+"""Multiplying one token's probability: the requested ratio and the achieved ratio."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import brentq
+from torch import Tensor
+
+from interp.analyses.encoding.options import RATIOS, Shift, Weights
+from interp.analyses.encoding.regression import Fit
+from interp.analyses.frequency.divergences import kl
+from interp.analyses.frequency.observers import LogitsObserver
+from interp.corpora.batching import Batch, Text, predicted_batches
+from interp.corpora.frames import tokenizer_of
+from interp.corpora.sentences import encode
+from interp.models.edits import Edit, joint_edit, recipe_of
+from interp.models.head import prediction_head, real_tokens
+from interp.models.sites import Model, Recipe, hook_name
+from interp.models.softmax import exponentials, over_positions, over_types
+from interp.models.spelling import token_names
+from interp.passes.execution import Passes, Reading, runs
+from interp.passes.groups import MOST
+from interp.passes.observers import fingerprint, observe
+from interp.results.intervals import Jackknife, about, from_sums
+from interp.support.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
+from interp.support.choices import Several, listed
+
+__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "Steering", "check_steering", "log_odds", "sample_tokens", "steer"]
+__all__ += ["steering_direction", "steering_passes", "steering_report", "token_id_of"]
+
+SHIFTS: tuple[Shift, ...] = get_args(Shift)
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+_TOP = 0.1  # share of the dimensions
+_LOG_ODDS = 60.0
+_BINS = 2400  # bins of log-odds, .05 nats wide
+_ELEMENTS_AT_ONCE = 2**21
+
+
+class LogOdds(LogitsObserver):
+    """The distribution over positions of `log p/(1 − p)` for some tokens, as a fine histogram with the mean of each
+    bin.
+
+    After `observe`, `shift_for` gives the constant to add to a token's logit for a requested mean probability.
+    """
+
+    def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
+        super().__init__(model, at_once=_ELEMENTS_AT_ONCE, tokens=list(token_ids))
+        self.token_ids = list(token_ids)
+        self.add_state("count", (len(token_ids), _BINS))
+        self.add_state("sum", (len(token_ids), _BINS))
+
+    def read(self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"]) -> None:
+        odds = log_odds(logits, self.token_ids).to(self.device).T.contiguous()
+        bins = ((odds + _LOG_ODDS) / (2 * _LOG_ODDS / _BINS)).long().clamp(0, _BINS - 1)
+        zero = torch.zeros_like(self.state["count"])
+        self.add("count", zero.scatter_add(1, bins, torch.ones_like(odds)))
+        self.add("sum", zero.scatter_add(1, bins, odds))
+
+    def shift_for(self, token_id: int, mean_probability: float) -> float:
+        """The constant s for which `E[σ(log-odds + s)] = mean_probability`."""
+        row = self.token_ids.index(token_id)
+        count = self.state["count"][row].cpu().numpy()
+        odds = (self.state["sum"][row].cpu().numpy() / np.maximum(count, 1))[count > 0]
+        weight = count[count > 0] / count.sum()
+
+        def excess(shift: float) -> float:
+            return float(weight @ (1 / (1 + np.exp(-(odds + shift))))) - mean_probability
+
+        return float(brentq(excess, -2 * _LOG_ODDS, 2 * _LOG_ODDS, xtol=1e-10))
+
+
+def log_odds(logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int]) -> Float[Tensor, "pos tokens"]:
+    """`log p/(1 − p)` of some tokens, in float64."""
+    log_p = logits[:, list(token_ids)].double() - logits.double().logsumexp(1, keepdim=True)
+    return log_p - torch.log1p(-log_p.exp().clamp(max=1 - 1e-15))
+
+
+class SteeredMeans(LogitsObserver):
+    """Mean probabilities with one token's logit shifted by `s + h·v`, for many tokens, s and v at once.
+
+    Shifting a logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
+    `(1 − p')/(1 − p)`, so no further unembedding is needed.
+
+    Args:
+        variants: `(token id, s, t)`, where v is the sum of the directions, each multiplied by its `t`.
+        directions: the directions, as rows.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        variants: Sequence[tuple[int, float, Sequence[float]]],
+        directions: Float[np.ndarray, "n_directions d_model"],
+    ) -> None:
+        self.token_ids, shifts = [token_id for token_id, *_ in variants], np.array([[s, *t] for _, s, t in variants])
+        described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "directions": fingerprint(directions)}
+        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
+        self.head.refuse_cap("a steered token's probability has no closed form")
+        self.directions = torch.from_numpy(directions).to(model.W_U.device)
+        self.s, self.t = torch.from_numpy(shifts).to(self.directions).split([1, len(directions)], 1)
+        self.add_state("steered", (len(variants), model.W_U.shape[1]))
+        self.add_state("plain", (model.W_U.shape[1],))
+        self.add_state("positions", (MOST,), "groups")
+        self.add_state("of_tokens", (MOST, 2, len(variants)), "groups")
+
+    def beside(self, batch: Batch) -> list[Tensor]:
+        return [self.groups_of_positions(batch)]
+
+    def read(
+        self,
+        logits: Float[Tensor, "pos d_vocab"],
+        targets: Int[Tensor, " pos"],
+        h: Float[Tensor, "pos d_model"],
+        groups: Int[Tensor, " pos"],
+    ) -> None:
+        along = self.directions @ h.to(self.directions).T
+        tokens, which = np.unique(self.token_ids, return_inverse=True)
+        odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
+        shifted = odds + self.s + self.t @ along
+        softplus = torch.nn.functional.softplus
+        others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
+        e, _ = exponentials(logits)
+        shares = over_types(e).reciprocal()  # p = share · e
+        sums = shares.new_empty(1 + len(others), logits.shape[1])
+        plain, steered = over_positions(e, torch.cat([shares, others * shares]), out=sums).split([1, len(others)])
+        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(steered)
+        self.add("steered", steered)
+        self.add("plain", plain[0])
+        of_tokens = torch.stack([shifted.sigmoid(), e[:, self.token_ids].T * shares])
+        for group in groups.unique().tolist():
+            chosen = (groups == group).to(of_tokens.device)
+            self.add("positions", chosen.sum(), group=group)
+            self.add("of_tokens", of_tokens[..., chosen].sum(-1), group=group)
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What a result records about the intervals of `achieved` (`interp.results.intervals.about`)."""
+        return about(int(self.state["positions"].count_nonzero()), self.stretches_per_group)
+
+    @property
+    def measures(self) -> pd.DataFrame:
+        """The effects of each variant: `achieved`, which is the ratio of mean probabilities, the ends of its 95 %
+        interval (computed for its logarithm), and `kl_others`."""
+        plain, steered = self.mean_of("plain"), self.mean_of("steered")
+        table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
+        factor = np.exp(self._jackknife(lambda log_ratio: log_ratio).half)
+        table = table.assign(achieved_low=table["achieved"] / factor, achieved_high=table["achieved"] * factor)
+        pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
+        return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
+
+    def misses(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Median |log(achieved/requested)| of the variants with ratios from 1/5 to 5, with its 95 % interval.
+
+        Args:
+            table: shift, weights, group and requested ratio of each variant.
+
+        Returns the table (shift, weights, group, error, error_low, error_high), with the group `all` too.
+        """
+        near = table.reset_index(drop=True)
+        near = near[near["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
+        rows = []
+        for way, of_way in near.groupby(["shift", "weights"], sort=False):
+            for group, part in [*of_way.groupby("group", sort=False), ("all", of_way)]:
+                found = self._jackknife(
+                    partial(_median_miss, part.index.to_numpy(), np.log(part["requested"].to_numpy())), has_kinks=True
+                )
+                rows.append((*way, group, *map(float, (found.value, found.low.clip(0), found.high))))
+        return pd.DataFrame(rows, columns=["shift", "weights", "group", "error", "error_low", "error_high"])
+
+    def _jackknife(self, of: Callable[[np.ndarray], np.ndarray], *, has_kinks: bool = False) -> Jackknife:
+        """`from_sums` of a function of the logarithms of the ratios that variants achieve."""
+        read = self.state["positions"] > 0
+        sizes, of_tokens = (self.state[name][read].cpu().numpy() for name in ("positions", "of_tokens"))
+        of_sums = lambda sums: of(np.log(sums[0] / sums[1]))  # noqa: E731
+        return from_sums(of_sums, [of_tokens], sizes, self.stretches_per_group, has_kinks=has_kinks)
+
+
+def _median_miss(
+    chosen: Int[np.ndarray, " some"], requested: Float[np.ndarray, " some"], achieved: Float[np.ndarray, " variants"]
+) -> np.ndarray:
+    return np.asarray(np.median(np.abs(achieved[chosen] - requested)))
+
+
+def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
+    """The id of a token that a fit used.
+
+    Raises ValueError for text that is not a single token, for an id without a token, and for a token that the fit left
+    out. Raises TypeError for anything but text or an id.
+    """
+    real = real_tokens(model)
+    if isinstance(token, str):
+        tokenizer = tokenizer_of(model)
+        [ids] = encode(tokenizer, [unicode_text(token, "token")])
+        if len(ids) != 1:
+            pieces = ", ".join(token_names(model, ids))
+            raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
+        if ids[0] == tokenizer.unk_token_id and token != tokenizer.unk_token:
+            raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {tokenizer.unk_token}")
+        token = ids[0]
+    token_id = whole_number(token, "a token's id")
+    if not (0 <= token_id < len(real) and real[token_id]):
+        raise ValueError(f"token id {token_id} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
+    if not fit.used[token_id]:
+        raise ValueError(f"token {token_id} has a mean probability of 0 on the fitted text, which no ratio changes")
+    return token_id
+
+
+def steer(
+    model: Model,
+    token: str | int,
+    ratio: float | int,
+    fit: Fit,
+    *,
+    shift: Shift = "exact",
+    weights: Weights = "least_norm",
+    progress: bool = True,
+) -> Recipe:
+    """Multiply a token's mean probability α by `ratio`, by changing only its logit. The model itself does not change.
+
+    | shift | what is added to the token's logit |
+    |---|---|
+    | `exact` | the constant s for which `E_x[p eˢ/(1 − p + p eˢ)] = ratio · α` on the fitted text (one pass) |
+    | `constant` | `log ratio` |
+    | `regression` | `−log(ratio) h·u`: as if `−log(ratio) u` were added to its output embedding, with `A·u = 1` |
+
+    `regression` is that of Cho et al. (2025), §6, with which `A·E` falls by log ratio. It assumes that `h·u` is −1 at
+    every position, which is not the case; see `steering_report`. u depends on `weights`; see `steering_direction`.
+
+    Raises ValueError for a fit of another model, text that is not one token, a token that the fit left out, a ratio
+    that is not positive, `ratio · α ≥ 1`, and unknown shifts or weights.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> with model.hooks(fwd_hooks=steer(model, "w3", 5, fit, progress=False)):
+        ...     steered = encoding.fit(model, text, progress=False)
+        >>> round(float(steered.alpha[10] / fit.alpha[10]), 3)  # 10 is the id of "w3"
+        5.0
+    """
+    fit.require(model)
+    head = prediction_head(model)
+    head.refuse_cap("a token cannot be steered exactly")
+    token_id = token_id_of(model, token, fit)
+    check_steering([ratio], [shift], [weights])
+    if (mean := ratio * fit.alpha[token_id]) >= 1:
+        raise ValueError(f"ratio {ratio:g} would make a mean probability of {mean:.3g}; it must stay below 1")
+    odds = LogOdds(model, [token_id])
+    if shift == "exact":
+        observe(model, fit.batches, odds, progress=progress)
+    s, t = _shift(fit, odds, token_id, ratio, shift)
+    s, step = s / head.scale, torch.from_numpy(t / head.scale * steering_direction(fit, weights)).to(model.W_U)
+    name = hook_name(model, "logits")
+
+    def add(logits: Tensor, shift: Tensor | float) -> Tensor:
+        logits = logits.clone()
+        logits[..., token_id] += shift
+        return logits
+
+    if t:
+        names = [hook_name(model, "head_input"), name]
+        return recipe_of(joint_edit(model, names, lambda h, logits: add(logits, h @ step)))
+    return [(name, Edit(model, name, lambda logits, hook: add(logits, s)))]
+
+
+def _shift(fit: Fit, odds: LogOdds, token_id: int, ratio: float | int, shift: Shift) -> tuple[float, float]:
+    """What is added to the token's logit, `s + t h·u`, as (s, t)."""
+    if shift == "exact":
+        return odds.shift_for(token_id, ratio * float(fit.alpha[token_id])), 0.0
+    return (math.log(ratio), 0.0) if shift == "constant" else (0.0, -math.log(ratio))
+
+
+def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.ndarray, " d_model"]:
+    """The u of `E ← E − log(ratio) u`, with `A·u = 1`: element by element `u = Ω · A⁻¹`, with weights Ω of sum 1.
+
+    | weights | Ω_j | u |
+    |---|---|---|
+    | `least_norm` | `A_j² / ‖A‖²` | `A / ‖A‖²`, the shortest u there is |
+    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, equally far along every dimension |
+    | `top` | 1/k on the k largest |A_j|, a tenth of the dimensions, else 0 | `1 / (k A_j)` there |
+
+    Source: Cho et al. (2025), §6, who do not specify Ω; the three choices are ours. All of them satisfy `A·u = 1`, but
+    the change of the token's probability depends on `E[h·u]`, which differs between them (see `steering_report`).
+
+    Raises ValueError for unknown weights.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> fit = encoding.fit(toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20, progress=False)
+        >>> [round(float(fit.slope @ steering_direction(fit, weights)), 9) for weights in WEIGHTS]
+        [1.0, 1.0, 1.0]
+    """
+    check_choice("weights", weights, WEIGHTS)
+    slope, size = fit.slope, np.abs(fit.slope)
+    if weights == "least_norm":
+        return slope / (slope @ slope)
+    if weights == "weighted":
+        return np.sign(slope) / size.sum()
+    largest = np.argsort(-size, kind="stable")[: max(1, round(_TOP * len(size)))]
+    u = np.zeros_like(slope)
+    u[largest] = 1 / (len(largest) * slope[largest])
+    return u
+
+
+def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
+    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α, as id → group.
+
+    Raises ValueError for a seed below 0.
+    """
+    seed = check_seed(seed)
+    ids = np.flatnonzero(fit.used & (fit.alpha < 0.05))
+    ranked = ids[np.argsort(-fit.alpha[ids], kind="stable")]
+    rng = np.random.default_rng(seed)
+    tenth = max(each, len(ranked) // 10)
+    middle = len(ranked) // 2
+    thirds = (ranked[:tenth], ranked[middle - tenth // 2 : middle + tenth // 2 + 1], ranked[-tenth:])
+    drawn: dict[int, str] = {}
+    for group, part in zip(("frequent", "middling", "rare"), thirds, strict=True):
+        drawn |= dict.fromkeys(sorted(rng.choice(part, size=min(each, len(part)), replace=False).tolist()), group)
+    return drawn
+
+
+def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
+    """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
+    if not ratios or not all(finite_number(ratio, "each ratio") > 0 for ratio in ratios):
+        raise ValueError(f"each ratio must be a positive number, found {ratios}")
+    if not shifts or not set(shifts) <= set(SHIFTS):
+        raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
+    if not weights or len(set(weights)) < len(weights) or not set(weights) <= set(WEIGHTS):
+        raise ValueError(f"weights must be one or more different ones of {', '.join(WEIGHTS)}; found {weights}")
+
+
+@runs
+def steering_report(
+    model: Model,
+    fit: Fit,
+    *,
+    other: Text | None = None,
+    tokens: Sequence[str | int] | None = None,
+    ratios: Sequence[float | int] = RATIOS,
+    shifts: Several[Shift] = SHIFTS,
+    weights: Several[Weights] = ("least_norm",),
+    seed: int = 0,
+    progress: bool = True,
+) -> Passes[pd.DataFrame]:
+    """The ratios that `steer` is asked for and those that it achieves, on the fitted text and on another.
+
+    Args:
+        other: text that the fit has not seen.
+        tokens: the tokens to steer. Default: five each of frequent, middling and rare tokens with α < .05.
+        ratios: the requested ratios. Those that would give a mean probability of 1 or more are left out.
+        weights: one or several choices of weights for the shift `regression` (see `steering_direction`).
+
+    Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved,
+    achieved_low, achieved_high, kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than
+    `regression`. `achieved` is the ratio of mean probabilities on that text. Its 95 % interval comes from leaving out
+    groups of texts (`interp.results.intervals.jackknife` of its logarithm, with the shift taken as given); it is NaN
+    for fewer than 20 texts. `kl_others` is the KL divergence (nats) between the renormalised mean distributions over
+    all other tokens. (At each position, these keep their proportions.) A study has the medians over tokens of
+    |log(achieved/requested)| too, as `steering_error`.
+
+    Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
+    for a seed below 0. Raises TypeError for a single string in place of a list of tokens.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> report = steering_report(model, fit, tokens=["w3"], ratios=[2], progress=False)
+        >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
+        [2.0]
+    """
+    how: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
+    steering = yield from steering_passes(model, fit, other=other, seed=seed, **how)
+    return steering.table
+
+
+class Steering(NamedTuple):
+    """The table of `steering_report`; the medians over tokens of |log(achieved/requested)|, with intervals; and by text
+    what a provenance says about the intervals."""
+
+    table: pd.DataFrame
+    misses: pd.DataFrame
+    intervals: dict[str, dict[str, Any]]
+
+
+def steering_passes(
+    model: Model,
+    fit: Fit,
+    *,
+    other: Text | None,
+    tokens: Sequence[str | int] | None = None,
+    ratios: Sequence[float | int],
+    shifts: Several[Shift],
+    weights: Several[Weights],
+    seed: int,
+) -> Passes[Steering]:
+    """What `steering_report` measures. Raises its errors."""
+    ratios, shifts, weights = listed(ratios), listed(shifts), listed(weights)
+    check_steering(ratios, shifts, weights)
+    if isinstance(tokens, str):
+        raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
+    fit.require(model)
+    given = None if tokens is None else [token_id_of(model, token, fit) for token in tokens]
+    groups = sample_tokens(fit, seed=seed) if given is None else dict.fromkeys(given, "given")
+    if not groups:
+        raise ValueError("expected tokens to steer, found none")
+    texts = {"fitted": fit.batches} | ({} if other is None else {"other": predicted_batches(model, other)})
+    odds = LogOdds(model, list(groups))
+    yield [Reading("log-odds", fit.batches, [odds])]
+    ways = [(shift, one) for shift in shifts for one in (weights if shift == "regression" else [""])]
+    asked = [one for one in product(groups, map(float, ratios), ways) if one[1] * fit.alpha[one[0]] < 1]
+    if not asked:
+        raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
+    variants = []
+    for token_id, ratio, (shift, one) in asked:
+        s, t = _shift(fit, odds, token_id, ratio, shift)
+        variants.append((token_id, s, [t * (one == other) for other in weights]))
+    table = pd.DataFrame([(*one, *way) for *one, way in asked], columns=["token_id", "requested", "shift", "weights"])
+    ids = table["token_id"]
+    table = table.assign(token=token_names(model, ids), group=ids.map(groups), alpha=fit.alpha[ids])
+    along = np.stack([steering_direction(fit, one) for one in weights])
+    means = {name: SteeredMeans(model, variants, along) for name in texts}
+    yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
+    parts = [table.assign(text=name).join(means[name].measures) for name in texts]
+    order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved"]
+    misses = pd.concat([means[name].misses(table).assign(text=name) for name in texts], ignore_index=True)
+    return Steering(
+        pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]],
+        misses[["text", "shift", "weights", "group", "error", "error_low", "error_high"]],
+        {name: one.intervals for name, one in means.items()},
+    )

@@ -1,0 +1,301 @@
+"""The whole of question 3, for one model and text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.analyses.encoding import neurons
+from interp.analyses.encoding.atlas.findings import atlas_findings
+from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look
+from interp.analyses.encoding.atlas.tables import atlas_tables, most_dims
+from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
+from interp.analyses.encoding.findings import linear, removable, steered
+from interp.analyses.encoding.options import EncodingOptions
+from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
+from interp.analyses.encoding.regression import Fit, directions, few_shot, fit, raw_head
+from interp.analyses.encoding.steering import check_steering, steering_passes
+from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
+from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, written
+from interp.analyses.generation.decoding import Prompts, check_decodes, check_prompts, prompts
+from interp.corpora import Batches
+from interp.corpora.batching import Text, predicted_batches, sample_positions
+from interp.corpora.counts import unigrams_of
+from interp.corpora.unigrams import Unigrams
+from interp.models.identity import origin
+from interp.models.sites import Model, hook_name, view
+from interp.models.spelling import token_names
+from interp.passes.contexts import CONTEXTS, LargestTokens
+from interp.passes.execution import Passes, Reading, asks, side_by_side
+from interp.results.findings import Finding, over_texts
+from interp.results.result import Result, provenance
+from interp.support.checks import check_seed
+from interp.support.choices import listed
+
+__all__ = ["EncodingStudy", "check_asked", "study"]
+
+_FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
+_PRUNED = 5_000  # random positions that pruning curves are averaged over
+_WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # fractions of the dimensions without which text is continued
+_SCANNED = 500  # random positions that the effects of neurons are averaged over
+
+
+@dataclass(frozen=True, eq=False)
+class EncodingStudy(Result):
+    """The result of `study`.
+
+    - `regression`, `dims`: see `interp.encoding.fit`. `few_shot`: see `interp.encoding.few_shot`.
+    - `types` (token_id, token, alpha, predicted, pc1, pc2): the mean output probability, the value that the regression
+      predicts, and the centred coordinates of the output embedding on the first two principal axes.
+    - `pruning`: see `pruning_curve`, for both bases. `steering`: see `steering_report`.
+    - `steering_error` (text, shift, weights, group, error, error_low, error_high): the median |log(achieved/requested)|
+      for ratios from 1/5 to 5, over the tokens of a group and over `all` tokens. Its 95 % interval is over texts, with
+      the tokens and shifts taken as given.
+    - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
+      `interp.passes.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
+    - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
+      `interp.encoding.writing.pruned_text`. It is empty unless asked for.
+    - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
+      functions of these names.
+    - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces; see `interp.encoding.atlas.tables`. They
+      are empty unless asked for with `atlas`. `provenance["atlas"]` has the dimensions, neurons and heads, and what is
+      `absent`.
+    """
+
+    analysis: ClassVar[str] = "encoding"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    regression: pd.DataFrame
+    types: pd.DataFrame
+    dims: pd.DataFrame
+    few_shot: pd.DataFrame
+    pruning: pd.DataFrame
+    pruned_texts: pd.DataFrame
+    steering: pd.DataFrame
+    steering_error: pd.DataFrame
+    directions: pd.DataFrame
+    neurons: pd.DataFrame
+    contexts: pd.DataFrame
+    dynamics: pd.DataFrame
+    atlas: pd.DataFrame
+    subspaces: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        found = linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
+        return over_texts((*found, *atlas_findings(self.atlas, self.subspaces)), self.provenance.get("intervals", {}))
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        shown = {
+            "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
+            "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
+            "steering": ("steering, ratios 1/5 to 5: median |log(achieved/requested)|", self.steering_error),
+        }
+        if len(rows := self.pruned_texts.query("fraction == @PRUNED")):
+            shown["pruned_texts"] = (
+                f"text continued without {PRUNED:.0%} of the dimensions",
+                rows.drop(columns="n_dims"),
+            )
+        return shown
+
+    @property
+    def removable(self) -> pd.DataFrame:
+        """The largest fractions up to which top-1 agreement stays at 99 % and at 95 %, by basis and order, or 0."""
+        curves = self.pruning.groupby(["basis", "order"], sort=False)
+        rows = [(*names, *(_removable(curve, level) for level in (0.99, 0.95))) for names, curve in curves]
+        return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
+
+
+def _removable(curve: pd.DataFrame, level: float) -> float:
+    """The largest fraction up to which top-1 agreement stays at a level, or 0."""
+    curve = curve.sort_values("fraction")
+    stays = (curve["top1_agreement"] >= level).cummin()
+    return float(curve.loc[stays, "fraction"].max()) if stays.any() else 0.0
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why a model's output embeddings cannot be studied, or None if they can."""
+    try:
+        raw_head(model).refuse_cap("predictions without some dimensions, or steered, have no closed form")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@asks(EncodingOptions)
+def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
+    """Study the regression, pruning, steering, directions and neurons of one model.
+
+    `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000
+    random positions, neurons over about 500, and everything else over all positions. `steps` are steps of the model's
+    own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its directory, or by its
+    name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this process.
+
+    `prompts` are what `interp.generation.prompts` returns, or how many to take from the text: their first 10 tokens,
+    continued by 50. All prompts are continued once for each order and basis without 1, 5, 10, 20, 30 and 50 % of the
+    dimensions.
+
+    With `atlas`, these directions are compared with those that other questions find; see `interp.encoding.atlas`.
+
+    Raises the errors of the functions it uses. Orders, bases, shifts, weights, ratios, a seed, counts or another text
+    that they refuse are refused before the first pass. Raises RuntimeError for an atlas while the prediction head has
+    other hooks.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
+        >>> list(found.tables)
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'pruned_texts', 'steering', 'steering_error',
+         'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces']
+    """
+    if why := why_impossible(model):
+        raise ValueError(why)
+    check_asked(options)
+    orders, bases = listed(options.orders), listed(options.bases)
+    if options.atlas:
+        check_unhooked(model)
+    steering: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
+    seed = options.seed
+
+    def batches(one: Text) -> Batches:
+        drawn = {} if isinstance(one, Batches) else {"seed": seed}
+        return predicted_batches(model, one, **options.text, mask_rate=options.mask_rate, **drawn)
+
+    prepared = batches(text)
+    other = None if options.other is None else batches(options.other)
+    unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
+    kept = _checkpoints(model, prepared, options)
+    given = _prompts(model, prepared, options)
+    fitted = yield from fit.passes(model, prepared, seed=seed)
+    pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
+        _pruning(model, fitted, options),
+        steering_passes(model, fitted, other=other, **steering, seed=seed),
+        _neurons(model, fitted, unigram, seed),
+        _seen(model, fitted, unigram, options),
+    )
+    tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
+    tables |= {"few_shot": few_shot(model, fitted), "steering": achieved.table}
+    tables |= {"neurons": of_neurons, "contexts": contexts}
+    tables["pruning"], intervals = pruned
+    tables["pruned_texts"] = _pruned_texts(model, fitted, given, tables["pruning"], options)
+    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
+    tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
+    compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
+    tables |= compared
+    asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
+    tables["steering_error"] = achieved.misses
+    asked["intervals"] = achieved.intervals | {"pruning": intervals}
+    asked |= {"atlas": about_atlas} if about_atlas else {}
+    asked |= {"prompts": given.settings} if given else {}
+    about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
+    return EncodingStudy(provenance=about, **tables)
+
+
+def check_asked(options: EncodingOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    check_orders(listed(options.orders), listed(options.bases))
+    check_steering(listed(options.ratios), listed(options.shifts), listed(options.weights))
+    check_seed(options.seed)
+
+
+def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The curves, and what a result records about their intervals."""
+    orders, seed = listed(options.orders), options.seed
+    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in listed(options.bases)]
+    some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
+    yield [Reading("pruning", some, curves)]
+    return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
+
+
+def _prompts(model: Model, prepared: Batches, options: EncodingOptions) -> Prompts | None:
+    """The prompts to continue, if any were asked for. Raises the errors of decoding and of `prompts`."""
+    if options.prompts is None:
+        return None
+    check_decodes(model)
+    if isinstance(options.prompts, Prompts):
+        check_prompts(model, options.prompts)
+        return options.prompts
+    if prepared.corpus is None:
+        raise ValueError("prompts are cut from the text, found token ids; give the text, or leave prompts out")
+    return prompts(model, prepared.corpus, n=options.prompts, bos=prepared.settings["bos"], seed=options.seed)
+
+
+def _pruned_texts(
+    model: Model, fitted: Fit, given: Prompts | None, pruning: pd.DataFrame, options: EncodingOptions
+) -> pd.DataFrame:
+    """The table `pruned_texts`; without prompts, an empty one."""
+    if given is None:
+        return pd.DataFrame(columns=PRUNED_TEXTS)
+    some = pruning[pruning["fraction"].isin(_WRITTEN)]
+    return written(model, given, fitted, some, seed=options.seed, progress=options.progress)
+
+
+def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The effects of neurons, and the tokens at which those are largest whose effects are exact."""
+    if neurons.why_impossible(model):
+        return pd.DataFrame(columns=["layer", "neuron"]), _named(pd.DataFrame(columns=CONTEXTS))
+    share = min(1.0, _SCANNED / fitted.n_tokens)
+    scan = neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)
+    effects, tokens = yield from side_by_side(scan, _tokens(model, fitted.batches))
+    exact = effects.loc[effects["exact"], ["neuron", "layer"]]
+    return effects, _named(tokens.table(fitted.batches, exact.itertuples(index=False, name=None)))
+
+
+def _tokens(model: Model, read: Batches) -> Passes[LargestTokens]:
+    """The tokens at which the neurons of the last MLP are largest."""
+    layer = model.cfg.n_layers - 1
+    tokens = LargestTokens(model, {layer: hook_name(model, "mlp_post", layer)}, view(model).d_mlp)
+    yield [Reading("largest tokens", read, [tokens])]
+    return tokens
+
+
+def _named(contexts: pd.DataFrame) -> pd.DataFrame:
+    return contexts.rename(columns={"dim": "neuron", "state": "layer"})
+
+
+def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen | None]:
+    """The sources of the atlas, if it was asked for."""
+    if not options.atlas:
+        return None
+    return (yield from look(model, fitted, unigram.distribution, most=most_dims(model.cfg.d_model)))
+
+
+def _types(model: Model, fitted: Fit) -> pd.DataFrame:
+    ids = np.flatnonzero(fitted.used)
+    directions = torch.from_numpy(np.vstack([fitted.slope, fitted.components[:2]]))
+    along, *axes = raw_head(model).embeddings.of(fitted.used).dot(directions).numpy()
+    table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
+    table["predicted"] = np.exp(-(along + fitted.intercept))
+    return table.assign(**{f"pc{number}": axis - axis.mean() for number, axis in enumerate(axes, 1)})
+
+
+def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> Iterator[tuple[int, Model]] | None:
+    """The checkpoints of the steps that were asked for, or None."""
+    if options.steps is None:
+        return None
+    if prepared.corpus is None:
+        raise ValueError("other checkpoints read the text too, found token ids; give the text, or leave steps out")
+    source = origin(model)
+    if source.adapter is not None:
+        raise ValueError("steps of training are those of the model without its adapter; leave steps out")
+    return checkpoints(source.directory or source.name, listed(options.steps))
+
+
+def _dynamics(
+    model: Model, prepared: Batches, unigram: Unigrams, kept: Iterator[tuple[int, Model]] | None
+) -> pd.DataFrame:
+    """The dynamics of these checkpoints on the same text; or else the table that ships with a model (`dynamics.csv` in
+    its directory), or an empty table."""
+    if kept is not None:
+        settings = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos", "mask_rate", "seed")}
+        return dynamics(kept, prepared.corpus, unigram=unigram, settings=settings)
+    directory = origin(model).directory
+    if directory is not None and (path := directory / "dynamics.csv").is_file():
+        return pd.read_csv(path)
+    return pd.DataFrame(columns=COLUMNS, dtype=float)

@@ -1,0 +1,113 @@
+"""How the encoding of word frequency develops during training."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Integer
+from scipy import stats
+
+from interp import models
+from interp.analyses.encoding.regression import raw_head, regressions
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.divergences import kl
+from interp.corpora import batches, load
+from interp.corpora.batching import MASK_RATE
+from interp.corpora.counts import unigrams_of
+from interp.corpora.unigrams import Unigrams
+from interp.models.sites import Model, is_encoder
+from interp.passes.observers import observe
+from interp.support.checks import whole_number
+
+__all__ = ["COLUMNS", "checkpoints", "dynamics"]
+
+COLUMNS = ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
+
+
+def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Iterator[tuple[int, Model]]:
+    """The models of a training run, one at a time: `(step, model)`.
+
+    Args:
+        source: a directory that `tools/train.py` wrote, with `checkpoints/step-N` in it; or a hub name with checkpoints
+            ("pythia-70m").
+        steps: the steps to load. Default: all steps of a directory. A hub name needs them.
+
+    Raises ValueError for a hub name without steps, and FileNotFoundError for a directory without such checkpoints.
+    """
+    root = Path(source)
+    wanted = [whole_number(step, "a step", least=0) for step in steps or []]
+    if not root.is_dir():
+        if not wanted:
+            raise ValueError(f"{source} is not a directory; for a hub name, give the steps of its checkpoints")
+        return ((step, models.load(str(source), checkpoint=step)) for step in wanted)
+    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
+    if not found or not set(wanted) <= set(found):
+        held, asked = (", ".join(map(str, sorted(one))) for one in (found, wanted))
+        raise FileNotFoundError(
+            f"{root} has checkpoints/step-N of these steps: {held or 'none'}; expected {asked or 'at least one'}"
+        )
+    return ((step, _of_directory(root, found[step])) for step in sorted(wanted or found))
+
+
+def _of_directory(root: Path, checkpoint: Path) -> Model:
+    """A checkpoint with the tokenizer and the settings of its run."""
+    with tempfile.TemporaryDirectory() as directory:
+        for path in (*root.glob("*token*.json"), *root.glob("training.json"), *checkpoint.iterdir()):
+            shutil.copy(path, directory)
+        return models.load(directory)
+
+
+def dynamics(
+    checkpoints: Iterable[tuple[int, Model]],
+    text: Any,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str],
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """How the encoding of word frequency develops during training: a table with one row per (step, model).
+
+    The columns are step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
+    b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats) and loss (mean NLL, nats; of masked tokens for an
+    encoder). Each checkpoint takes one forward pass.
+
+    Args:
+        text: anything `interp.corpora.load` takes.
+        unigram: token counts with the checkpoints' tokenizer.
+        settings: settings of `interp.corpora.batches`, such as `bos` and `context`.
+
+    Raises:
+        ValueError: there is no checkpoint, one is folded, or the counts belong to another vocabulary or tokenizer.
+
+    Examples:
+        >>> from interp.corpora import count_unigrams
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> steps = [(0, models.untrained(model)), (100, model)]
+        >>> table = dynamics(steps, text, unigram=count_unigrams(model, text), progress=False)
+        >>> table["spearman"].isna().tolist()  # b_LN is zero before training
+        [True, False]
+    """
+    corpus = load(text)
+    rows = []
+    for step, model in checkpoints:
+        head = raw_head(model)
+        masked = {"mask_rate": MASK_RATE} if is_encoder(model) else {}
+        prepared = batches(model, corpus, **masked | dict(settings or {}))
+        u = unigrams_of(model, prepared, unigram).distribution
+        predictions = MeanPredictions(model, [Variant()])
+        observe(model, prepared, predictions, progress=progress)
+        q, real = predictions.distributions[0], head.real.cpu().numpy()
+        effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
+        seen = real & (u > 0)
+        adj_r2 = regressions(head.embeddings, [q], use=real)[0].adj_r2
+        spearman = stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan
+        rows.append((step, adj_r2, spearman, kl(u, q), float(predictions.nll[0])))
+    if not rows:
+        raise ValueError("there is no checkpoint; expected an iterable of (step, model)")
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,153 @@
+"""The cost of an edit of the prediction head for rare and frequent words: NLL and calibration by band of word
+frequency.
+
+A band is a share of the text, not of the vocabulary: with five bands, the first has the most frequent types, which
+together make up a fifth of the tokens, and the last has the rarest types. P(band | context), the total probability that
+the model gives to the types of a band, is compared with whether the next token is in the band.
+
+Source of the calibration error: Naeini, Cooper and Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian
+Binning", AAAI 2015.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from interp.analyses.frequency.directions import agreed, nearest
+from interp.analyses.frequency.distributions import Calibration, MeanPredictions
+from interp.analyses.frequency.divergences import Distribution
+from interp.analyses.frequency.findings import NAMED, without
+from interp.analyses.frequency.measures import with_ends
+from interp.results.findings import Finding, side
+from interp.results.intervals import jackknife, summed_others
+from interp.support.checks import whole_number
+
+__all__ = ["BAND_COLUMNS", "FEWEST_BANDS", "band_findings", "band_nll", "band_table", "check_bands", "frequency_bands"]
+
+FEWEST_BANDS = 2
+_MEASURED = ["nll", "delta_nll", "excess_nll", "calibration_error", "delta_calibration_error"]
+BAND_COLUMNS = ["bias", "scale", "band", "unigram_low", "unigram_high", "n_types", "n_scored", "share", "predicted"]
+BAND_COLUMNS += with_ends(_MEASURED)
+
+
+def check_bands(bands: int) -> None:
+    """Raise ValueError for a single band, which allows no comparison, and TypeError for anything but a whole number."""
+    if 0 < whole_number(bands, "bands", least=0) < FEWEST_BANDS:
+        raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band would hold all words")
+
+
+def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
+    """The band of each type, 0 for the most frequent. Types are sorted by decreasing frequency, and the band of a type
+    is the n-th part of all tokens in which its middle lies. Types that never occur are in the last band.
+
+    A type with more than an n-th part of the tokens may leave the next band empty; then there are fewer bands.
+
+    Examples:
+        >>> frequency_bands(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 2).tolist()
+        [1, 0, 1, 1, 1]
+    """
+    falling = np.argsort(-u, kind="stable")
+    middle = u[falling].cumsum() - u[falling] / 2
+    bands = np.empty(len(u), dtype=np.int64)
+    bands[falling] = np.minimum((n * middle).astype(np.int64), n - 1)
+    return np.unique(bands, return_inverse=True)[1].astype(np.int64)
+
+
+def band_nll(
+    predictions: MeanPredictions, variant: int, bands: Int[np.ndarray, " d_vocab"]
+) -> tuple[Float[np.ndarray, "groups bands"], Float[np.ndarray, "groups bands"]]:
+    """The summed NLL of a variant by group of texts and band of the true token, and the number of tokens. Its NLL must
+    have been kept by type."""
+    own = np.eye(bands.max() + 1)[bands]
+    nll, count = predictions.nll_by_group(variant)
+    return nll @ own, count @ own
+
+
+def band_table(
+    predictions: MeanPredictions,
+    edits: pd.DataFrame,
+    u: Distribution,
+    bands: Int[np.ndarray, " d_vocab"],
+    unedited: int,
+) -> pd.DataFrame:
+    """The table `bands` of `BiasEffect`.
+
+    Args:
+        predictions: predictions made with these bands, with NLL by type. The first variants are the edits.
+        edits: the bias and scale of each edit.
+        unedited: the number of the variant to compare with.
+    """
+    kept = [*range(len(edits)), unedited]
+    summed = [band_nll(predictions, variant, bands) for variant in kept]
+    nll, count = np.stack([one for one, _ in summed], 1), summed[0][1][:, None]
+    calibrations = predictions.calibration_leaving_out()
+    each = zip(summed_others(nll), summed_others(count), calibrations, strict=True)
+    without = [_measured(sums, counts, calibration, kept) for sums, counts, calibration in each]
+    calibration = predictions.calibration
+    whole = _measured(nll.sum(0), count.sum(0), calibration, kept)
+    found = jackknife(whole, np.stack(without), predictions.sizes, predictions.stretches_per_group)
+    n_bands = int(bands.max()) + 1
+    of_type = pd.DataFrame({"band": bands, "u": u}).query("u > 0").groupby("band")["u"].agg(["min", "max", "size"])
+    of_type = of_type.reindex(range(n_bands))
+    table = edits.merge(pd.DataFrame({"band": np.arange(1, n_bands + 1)}), how="cross")
+    known = {"unigram_low": of_type["min"], "unigram_high": of_type["max"], "n_types": of_type["size"]}
+    known |= {"n_scored": count.sum((0, 1)), "share": calibration.share[unedited]}
+    table = table.assign(**{name: np.tile(values, len(edits)) for name, values in known.items()})
+    table["predicted"] = calibration.predicted[: len(edits)].ravel()
+    for number, name in enumerate(_MEASURED):
+        for end, values in {"": found.value, "_low": found.low, "_high": found.high}.items():
+            table[f"{name}{end}"] = values[number, :-1].ravel()
+    return table.astype({"n_types": int, "n_scored": int})[BAND_COLUMNS]
+
+
+def _measured(
+    nll: Float[np.ndarray, "kept bands"], count: Float[np.ndarray, "1 bands"], calibration: Calibration, kept: list[int]
+) -> Float[np.ndarray, "measures kept bands"]:
+    """Each of `_MEASURED` for the variants that are kept. The last of these is the unedited model."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # some band never has the true token
+        by_band, whole = nll / count, nll.sum(1, keepdims=True) / count.sum()
+    apart, error = by_band - by_band[-1:], calibration.error[kept]
+    return np.stack([by_band, apart, apart - (whole - whole[-1:]), error, error - error[-1:]])
+
+
+def band_findings(bands: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding, ...]:
+    """Whether removing each bias or direction costs the most frequent words more than the others, and whether that
+    difference is larger than for random directions.
+
+    Args:
+        bands, controls: tables of `BiasEffect`.
+    """
+    if bands.empty or (bands["scale"] == 1).all():
+        return ()
+    scale = nearest(bands["scale"].unique().tolist(), 0)
+    first = bands[(bands["scale"] == scale) & (bands["band"] == 1)]
+    return tuple(
+        _finding(row, controls[(controls["bias"] == row["bias"]) & (controls["scale"] == scale)])
+        for row in first.to_dict("records")
+    )
+
+
+def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
+    low, high = row["excess_nll_low"], row["excess_nll_high"]
+    above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
+    return Finding(
+        question=f"Does {NAMED[row['bias']]} favour frequent words more than a random direction does?",
+        verdict=agreed(above) if above else "cannot tell",
+        measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, minus "
+        "that of all tokens, changes by",
+        value=row["excess_nll"],
+        low=low,
+        high=high,
+        unit="nats",
+        control=controls["excess_nll"].max() if above else math.nan,
+        compared_with="the largest such change for a random direction of equal norm or effect"
+        if above
+        else "there are no random directions to compare it with",
+        rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
+        "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
+        form="{:+z.3f}",
+        towards=1,
+    )

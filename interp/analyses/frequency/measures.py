@@ -1,0 +1,130 @@
+"""How far predictions are from word frequency and how good they are, with 95 % intervals."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+from interp.analyses.frequency.distributions import MeanPredictions, Means
+from interp.analyses.frequency.divergences import Distribution, js, kl, kl_where_seen, perplexity
+from interp.results.intervals import Jackknife, jackknife
+
+__all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]
+
+_NORMAL = stats.norm.ppf(0.975)
+
+
+def with_ends(names: list[str]) -> list[str]:
+    """The names of columns, each followed by the names of the ends of its interval."""
+    return [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
+
+
+CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
+"""The columns of `correlations`."""
+
+
+def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd.DataFrame:
+    """One row per variant of the prediction head, with the columns of `BiasEffect.kl` from kl_unigram_model on.
+
+    The intervals come from leaving out each group of texts (`interp.results.intervals.jackknife`), with u taken as
+    known. Those of KL, ΔKL and JS are around the value corrected for bias (`…_corrected`), because a mean prediction
+    from fewer positions is farther from any distribution. The interval of the perplexity is the exponential of that of
+    the NLL.
+
+    Args:
+        u: the unigram distribution.
+        unedited: the number of the variant that ΔKL and Δ perplexity compare with.
+
+    Raises ValueError if a type of the corpus has a predicted probability of 0, so that KL(u‖q) is not finite.
+    """
+    means = [predictions.means(number) for number in range(len(predictions.variants))]
+    _check_types(predictions, means, u)
+    found = _jackknifed(predictions, means, u, unedited)
+    kl, js, nll = (found[name] for name in ("kl", "js", "nll"))
+    dropped = [kl_where_seen(one.distribution, u) for one in means]
+    columns = {"kl_unigram_model": kl.value} | _corrected("kl", kl._replace(least=0))
+    columns |= {"delta_kl": found["delta_kl"].value} | _corrected("delta_kl", found["delta_kl"])
+    columns |= dict(zip(["kl_model_unigram", "dropped_mass"], np.transpose(dropped), strict=True))
+    columns |= {"js": js.value} | _corrected("js", js._replace(least=0, most=math.log(2)))
+    for name, end in {"": nll.value, "_low": nll.low, "_high": nll.high}.items():
+        columns[f"perplexity{name}"] = np.array([perplexity(one) for one in end])
+    for name in ("delta_perplexity", "balanced_nll"):
+        columns |= {name: found[name].value} | _ends(name, found[name])
+    return pd.DataFrame(columns).assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
+
+
+def _jackknifed(
+    predictions: MeanPredictions, means: Sequence[Means], u: Distribution, unedited: int
+) -> dict[str, Jackknife]:
+    """The measures that have intervals, for all variants, and their differences from the unedited variant."""
+    table = pd.DataFrame([_measured(one, u) for one in means])
+    whole = table.to_numpy()
+    groups = predictions.sizes, predictions.stretches_per_group
+    others = np.full((len(predictions.sizes), *whole.shape), np.nan)
+    if "none" not in predictions.intervals:
+        for number in range(len(means)):
+            others[:, number] = [[*_measured(one, u).values()] for one in predictions.leaving_out(number)]
+    known = jackknife(whole, others, *groups)
+    with np.errstate(invalid="ignore"):  # differences of infinite perplexities
+        apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
+    found = {}
+    for i, name in enumerate(map(str, table)):
+        found[name] = Jackknife(known.value[:, i], known.corrected[:, i], known.half[:, i])
+        found[f"delta_{name}"] = Jackknife(apart.value[:, i], apart.corrected[:, i], apart.half[:, i])
+    return found
+
+
+def _measured(means: Means, u: Distribution) -> dict[str, float]:
+    q = means.distribution
+    known = {"kl": kl(u, q), "js": js(u, q), "nll": means.nll, "balanced_nll": means.balanced_nll}
+    return known | {"perplexity": perplexity(means.nll)}
+
+
+def _corrected(name: str, found: Jackknife) -> dict[str, np.ndarray]:
+    """The value corrected for bias, and the interval around it."""
+    return {f"{name}_corrected": found.centred.value} | _ends(name, found.centred)
+
+
+def _ends(name: str, found: Jackknife) -> dict[str, np.ndarray]:
+    return {f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _check_types(predictions: MeanPredictions, means: Sequence[Means], u: Distribution) -> None:
+    real = predictions.head.real.cpu().numpy()
+    foreign = np.flatnonzero((u > 0) & ~real)
+    if len(foreign):
+        found = f"{len(foreign)} types in rows of the vocabulary that are not tokens of this model"
+        raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
+    for variant, one in zip(predictions.variants, means, strict=True):
+        if lost := ((one.distribution == 0) & (u > 0)).sum():
+            what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
+            raise ValueError(f"{what} everywhere, which is too small for float64; leave this scale out")
+
+
+def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict[str, float]:
+    """Pearson's and Spearman's correlation and the least-squares slope of y on x, with 95 % intervals.
+
+    The interval of Pearson's correlation uses Fisher's z, that of Spearman's the same with variance
+    `(1 + ρ²/2)/(n − 3)` (Bonett and Wright 2000), and that of the slope Student's t. NaN for three points or fewer.
+
+    Examples:
+        >>> x = np.arange(50.0)
+        >>> found = correlations(x, 2 * x + np.sin(x * x))
+        >>> bool(found["slope_low"] < 2 < found["slope_high"])
+        True
+    """
+    n = len(x)
+    line, spearman = stats.linregress(x, y), float(stats.spearmanr(x, y).statistic)
+    found = {"pearson": [line.rvalue], "spearman": [spearman], "slope": [line.slope]}
+    if n > 3:
+        half = _NORMAL * np.sqrt((1 + spearman**2 / 2) / (n - 3))
+        with np.errstate(divide="ignore"):  # a correlation of 1
+            z = np.arctanh(spearman)
+        margin = stats.t.ppf(0.975, n - 2) * line.stderr
+        found["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)
+        found["spearman"] += [np.tanh(z - half), np.tanh(z + half)]
+        found["slope"] += [line.slope - margin, line.slope + margin]
+    return {name: float(end) for key, ends in found.items() for name, end in zip(with_ends([key]), ends, strict=False)}

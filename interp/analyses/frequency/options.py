@@ -1,0 +1,60 @@
+"""The options and the declaration of `interp frequency`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import CountsOptions, MaskedTextOptions
+from interp.support.choices import Bias, Direction, Several
+
+__all__ = ["ANALYSIS", "FrequencyOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyOptions(CountsOptions, MaskedTextOptions):
+    biases: Several[Bias] | None = option(None, "Biases to scale. Default: all biases of the model's head.")
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply each bias by.")
+    directions: Several[Direction] | None = option(
+        None,
+        "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A. "
+        "Default: E[h] if the head has no b_LN.",
+    )
+    controls: int = option(
+        0, "Number of random directions of each kind, to compare b_LN and the directions with; at least 39.", least=0
+    )
+    bands: int = option(
+        0, "Number of bands of word frequency in which to measure NLL and calibration; at least 2.", least=0
+    )
+    outliers: bool = option(
+        False, "Also predict from the outlier dimensions of the head's input alone, and without them."
+    )
+    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", kind="seed", least=0)
+
+
+def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:
+    from interp.models.sites import is_encoder
+
+    return 0.12 if is_encoder(model) else None
+
+
+ANALYSIS = Analysis(
+    name="frequency",
+    title="Word frequency in the prediction head",
+    question="What do the biases of the prediction head, or its mean input, do to word frequency?",
+    help="Scales each bias of the prediction head, or its mean input if it has no b_LN, and compares predictions with "
+    "unigrams.",
+    reads="masked text",
+    options=FrequencyOptions,
+    answer="interp.analyses.frequency.tables:bias_effect",
+    result="interp.analyses.frequency.tables:BiasEffect",
+    section="interp.analyses.frequency.page:section",
+    sides="interp.analyses.frequency.page:sides",
+    check="interp.analyses.frequency.further:check_asked",
+    cost="interp.analyses.frequency.costs:dry_run",
+    impossible="interp.analyses.frequency.tables:why_impossible",
+    in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
+    more={"directions": ("mean", "slope"), "controls": 39, "bands": 5, "outliers": True},
+    paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate, "bos": "auto"},
+    paper_help="each bias removed (λ = 0) or kept, 12 % of an encoder's tokens masked",
+)

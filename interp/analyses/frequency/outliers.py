@@ -1,0 +1,252 @@
+"""Outlier dimensions of the prediction head's input: predictions from them alone, and without them.
+
+A dimension is an outlier if, at more than half of the positions, its value lies more than 3 SD from the mean over the
+dimensions at that position. The outliers' part of the input, h_O, is unembedded alone (with all other dimensions set to
+zero), and so is the input without it. Both are compared with random parts `h_O R`, where R rotates h_O into the space
+of the input, so that at every position a random part has the norm of h_O.
+
+Source: Macocco, Graichen, Boleda and Baroni, "Not a nuisance but a useful heuristic: Outlier dimensions favor frequent
+tokens in language models", BlackboxNLP 2025. The threshold is ours.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.analyses.encoding.regression import raw_head
+from interp.analyses.frequency.distributions import MeanPredictions, Means, Variant
+from interp.analyses.frequency.divergences import Distribution, js, kl
+from interp.analyses.frequency.findings import DISTANCE
+from interp.analyses.frequency.measures import with_ends
+from interp.analyses.frequency.observers import real_logits
+from interp.corpora import Batches
+from interp.corpora.batching import Batch, sample_positions
+from interp.models.sites import Model, Recipe, Site, hook_name
+from interp.models.softmax import over_types
+from interp.passes.execution import Passes, Reading
+from interp.passes.observers import Observer, fingerprint
+from interp.results.findings import Finding, side
+from interp.results.intervals import jackknife, summed_others
+
+__all__ = ["OUTLIER_COLUMNS", "OutlierDims", "Outliers", "PartPredictions", "outlier_dims", "outlier_findings"]
+
+_SD = 3.0
+_MOST_POSITIONS = 2_000
+"""The number of random positions to predict at. Each of them needs all logits again for every part."""
+_MEASURED = ("kl_unigram_model", "js", "surprisal", "entropy")
+OUTLIER_COLUMNS = ["part", "of", "draw", "n_dims", *with_ends(list(_MEASURED)), "n_predicted", "n_tokens"]
+
+
+class OutlierDims(Observer):
+    """How often each dimension of the head's input is extreme, and its mean.
+
+    After `observe` there are the `table` (dim, share, mean) of the outlier dimensions, and the number of positions
+    `n_tokens`.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.W_U.device, sd=_SD)
+        self.name = hook_name(model, "head_input")
+        for name in ("extreme", "sum"):
+            self.add_state(name, (model.cfg.d_model,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(activation: Tensor, hook: object) -> None:
+            x = batch.select(activation).to(torch.promote_types(activation.dtype, torch.float32))
+            if not len(x):  # nothing was read, so there is no SD
+                return
+            sd, mean = torch.std_mean(x, 1, keepdim=True)
+            self.add("extreme", ((x - mean).abs() > _SD * sd).sum(0))
+            self.add("sum", x.sum(0))
+            self.add("n", len(x))
+
+        return [(self.name, read)]
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.state["n"])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        share, mean = ((self.state[name] / self.state["n"]).cpu().numpy() for name in ("extreme", "sum"))
+        found = pd.DataFrame({"dim": np.arange(len(share)), "share": share, "mean": mean})
+        return found[found["share"] > 0.5].sort_values("share", ascending=False).reset_index(drop=True)
+
+
+class PartPredictions(MeanPredictions):
+    """Predictions from parts of the head's input alone, and without them.
+
+    The variants are the unedited model and, for each part, the predictions from it `alone` and `without` it. In
+    addition to the values of `MeanPredictions` there are the mean `entropies` of the predictions, and the number of
+    different tokens that are most likely at some position (`n_predicted`).
+
+    Args:
+        dims: the dimensions of the head's input that are rotated into the parts.
+        parts: for each part, what a unit of each of these dimensions becomes in the space of the head's input.
+    """
+
+    reads: ClassVar[tuple[Site, ...]] = ("head_input",)
+
+    def __init__(
+        self, model: Model, dims: Sequence[int], parts: Float[Tensor, "n dims d_model"], *, grouped: bool = False
+    ) -> None:
+        names = [f"part {number} {how}" for number in range(len(parts)) for how in ("alone", "without")]
+        super().__init__(model, [Variant(name="unedited"), *(Variant(name=name) for name in names)], grouped=grouped)
+        self.options |= {"dims": list(dims), "parts": fingerprint(parts)}
+        self.dims = list(dims)
+        wide = parts.to(model.W_U.device, self.head.wide)
+        self._effects = self.head.embeddings.dot(wide.flatten(0, 1)).unflatten(0, parts.shape[:2])
+        self.add_state("entropy", (len(self.state["positions"]), len(self.variants)), "groups")
+        self.add_state("likeliest", (len(self.variants), model.W_U.shape[1]))
+
+    def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
+        if not variant:
+            return logits
+        part, how = divmod(variant - 1, 2)
+        added = activations[0][:, self.dims].to(self._effects) @ self._effects[part]
+        return logits - added.to(logits) if how else real_logits(added + self.head.b_U.to(added), self.head.real)
+
+    def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
+        self._entropy = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
+        self._likeliest = torch.zeros(len(self.variants), logits.shape[1], dtype=torch.float32, device=logits.device)
+        super().read(logits, targets, *others)
+        found, lengths = (one.tolist() for one in torch.unique_consecutive(others[-1].sort()[0], return_counts=True))
+        for group, entropy in zip(found, self._entropy.split(lengths, 1), strict=True):
+            self.add("entropy", entropy.sum(1), group=group)
+        self.add("likeliest", self._likeliest)
+
+    def look(self, variant: int, logits: Tensor, e: Tensor, Z: Tensor) -> None:
+        self._entropy[variant] = over_types(torch.special.entr(e / Z.to(e)[:, None]))[0]
+        self._likeliest[variant] = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
+
+    @property
+    def n_predicted(self) -> list[int]:
+        """How many different tokens are most likely at some position, by variant."""
+        return (self.state["likeliest"] > 0).sum(1).tolist()
+
+    def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
+        """Mean entropy of the predictions of each variant, in nats, and the same without each group of texts."""
+        sums, sizes = self.state["entropy"][self._groups].cpu().numpy(), self.sizes[:, None]
+        with np.errstate(invalid="ignore"):  # only one group has any positions
+            return sums.sum(0) / sizes.sum(), summed_others(sums) / summed_others(sizes)
+
+
+class Outliers(NamedTuple):
+    """The part of a head's input in its outlier dimensions, and random parts of the same norm."""
+
+    own: PartPredictions
+    random: PartPredictions | None
+
+    @classmethod
+    def of(cls, model: Model, dims: Sequence[int], *, controls: int, seed: int) -> "Outliers":
+        """The part in some dimensions, and `controls` random ones."""
+        d_model, k = model.cfg.d_model, len(dims)
+        own = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randn(controls, d_model, k, generator=generator, dtype=torch.float64)
+        random = PartPredictions(model, dims, torch.linalg.qr(drawn)[0].mT) if controls else None
+        return cls(PartPredictions(model, dims, own, grouped=True), random)
+
+    @property
+    def observers(self) -> list[PartPredictions]:
+        return [one for one in self if one is not None]
+
+    def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
+        """A sample of the `n_tokens` positions at which predictions from parts are made."""
+        return sample_positions(prepared, min(1.0, _MOST_POSITIONS / n_tokens), seed=seed)
+
+    def table(self, u: Distribution) -> pd.DataFrame:
+        """The table `outliers` of `BiasEffect`."""
+        tables = [_table(self.own, u, "outliers")]
+        if self.random is not None:
+            tables.append(_table(self.random, u, "random").query("part != 'all'"))
+        return pd.concat(tables, ignore_index=True)
+
+
+def _table(predictions: PartPredictions, u: Distribution, of: str) -> pd.DataFrame:
+    numbers = range(len(predictions.variants))
+    entropies, without_each = predictions.entropies()
+    whole = np.stack([_measured(predictions.means(one), u, entropies[one]) for one in numbers])
+    rows: dict[str, Any] = {"part": ["all", *["alone", "without"] * (len(numbers) // 2)], "of": of}
+    rows |= {"draw": [0, *np.repeat(np.arange(len(numbers) // 2), 2)], "n_dims": len(predictions.dims)}
+    ends = dict.fromkeys(("_low", "_high"), np.full_like(whole, np.nan))
+    if len(predictions.state["positions"]) > 1:
+        leaving = [
+            [
+                _measured(one, u, entropy)
+                for one, entropy in zip(predictions.leaving_out(i), without_each[:, i], strict=True)
+            ]
+            for i in numbers
+        ]
+        known = jackknife(whole, np.swapaxes(leaving, 0, 1), predictions.sizes, predictions.stretches_per_group)
+        ends = {"_low": known.low, "_high": known.high}
+    for number, name in enumerate(_MEASURED):
+        rows |= {name: whole[:, number]} | {f"{name}{end}": values[:, number] for end, values in ends.items()}
+    table = pd.DataFrame(rows).assign(n_predicted=predictions.n_predicted, n_tokens=predictions.n_tokens)
+    return table[OUTLIER_COLUMNS]
+
+
+def _measured(means: Means, u: Distribution, entropy: float) -> Float[np.ndarray, " measures"]:
+    return np.array([kl(u, means.distribution), js(u, means.distribution), means.nll, entropy])
+
+
+def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
+    """The outlier dimensions of the head's input, from one pass. Raises ValueError for a folded model."""
+    raw_head(model)
+    found = OutlierDims(model)
+    yield [Reading("head input", prepared, [found])]
+    return found
+
+
+def outlier_findings(dims: pd.DataFrame, outliers: pd.DataFrame) -> tuple[Finding, ...]:
+    """Whether predictions without the outlier dimensions of the head's input are further from word frequency than
+    predictions without random parts, and whether predictions from them alone are nearer to it.
+
+    Args:
+        dims, outliers: tables of `BiasEffect`, `outlier_dims` and `outliers`.
+    """
+    if outliers.empty:
+        return ()
+    full = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
+    named = f"{_listed(dims)} of the unembedding's input"
+    questions = {
+        "without": f"Are predictions without {named} further from word frequency than without random parts?",
+        "alone": f"Are predictions from {named} alone nearer to word frequency than from random parts?",
+    }
+    return tuple(
+        _finding(part, question, outliers[outliers["part"] == part], full) for part, question in questions.items()
+    )
+
+
+def _finding(part: str, question: str, rows: pd.DataFrame, full: float) -> Finding:
+    own = rows[rows["of"] == "outliers"].iloc[0]
+    random = rows.loc[rows["of"] == "random", "kl_unigram_model"]
+    low, high = own["kl_unigram_model_low"], own["kl_unigram_model_high"]
+    further = part == "without"
+    control = random.max() if further else random.min()
+    verdict = side(low, high, than=control) if further else side(-high, -low, than=-control)
+    where, end, how = ("above", "highest", "without these") if further else ("below", "lowest", "with these alone")
+    return Finding(
+        question=question,
+        verdict="cannot tell" if math.isnan(control) else verdict,
+        measure=f"{DISTANCE} is {full:.3f} with all dimensions and, {how},",
+        value=own["kl_unigram_model"],
+        low=low,
+        high=high,
+        unit="nats",
+        control=control,
+        compared_with=f"the {end} for {len(random)} random parts of the same norm",
+        rule=f"yes where the interval lies {where} every random part, no where it lies on the other side of the {end}",
+    )
+
+
+def _listed(dims: pd.DataFrame) -> str:
+    names = [f"{dim}" for dim in dims["dim"]]
+    return f"dimension {names[0]}" if len(names) == 1 else f"dimensions {', '.join(names)}"

@@ -1,0 +1,320 @@
+"""Question 1: what do the biases of the prediction head do to word frequency?
+
+Source: Kobayashi, Kuribayashi, Yokoi, Inui, "Transformer Language Models Handle Word Frequency in Prediction
+Head", Findings of ACL 2023.
+"""
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import rankdata
+
+from interp.analyses.frequency.bands import band_findings
+from interp.analyses.frequency.columns import IN_PAPER, MEANINGS
+from interp.analyses.frequency.directions import control_findings, ranks, why_no_directions
+from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.analyses.frequency.findings import findings, misfit
+from interp.analyses.frequency.further import check_asked, look_further
+from interp.analyses.frequency.measures import CORRELATIONS, correlations, measures
+from interp.analyses.frequency.options import FrequencyOptions
+from interp.analyses.frequency.outliers import outlier_findings
+from interp.corpora.batching import Batches, Text, predicted_batches
+from interp.corpora.counts import Counts, shipped_counts, unigrams_of
+from interp.corpora.unigrams import Unigrams
+from interp.models.head import Bias, PredictionHead, prediction_head
+from interp.models.sites import Model
+from interp.models.spelling import token_names
+from interp.passes.execution import Passes, asks
+from interp.results.dense import Dense
+from interp.results.findings import Finding, over_texts
+from interp.results.result import Result, provenance
+from interp.support.checks import warn
+from interp.support.choices import Direction, Several, listed
+from interp.support.words import argument
+
+__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
+
+Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
+Edited: TypeAlias = Bias | Direction
+"""What can be scaled: a bias, or a direction in the head's input."""
+Effects: TypeAlias = dict[Edited, Numbers]
+"""What each of them adds to every logit. b_FC is not included, because its effect is not constant."""
+
+_ENOUGH_TOKENS = 10_000_000
+_BINS = 25
+_CONTROLS = 39  # a bias that is no different from them lies above all of them 1 time in 40
+_FEWEST_TYPES = 3  # types that a line needs
+_SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
+_SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
+
+
+@dataclass(frozen=True, eq=False)
+class BiasEffect(Result):
+    """The result of `bias_effect`.
+
+    - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, delta_kl_corrected, kl_model_unigram, dropped_mass,
+      js, js_corrected, perplexity, delta_perplexity, balanced_nll, n_tokens, n_scored): one row per bias and scale. KL
+      and JS are in nats. `delta_…` is the difference from λ = 1. `n_tokens` positions were read, of which `n_scored`
+      have a known target. `…_corrected` is without the bias of a mean over few positions. The ends of the 95 %
+      intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
+      and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are listed
+      among the biases (`interp.frequency.directions`).
+    - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
+      per token. Values that do not exist are NaN.
+    - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an
+      `interp.results.dense.Dense`: `probabilities(bias="ln", scale=0)` gives some rows as a table, and
+      `probabilities.table` all.
+    - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): the mean predicted
+      probability of types, in bins of equal width in log u.
+    - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types, n_controls,
+      control_spearman): what the bias adds to the logits against log u. The slope is the τ of an equivalent logit
+      adjustment. Intervals are over types. `control_spearman` is the largest correlation for any of 39 random
+      directions in place of b_LN, or for b_last with its values in random order.
+    - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u` for
+      comparison (Menon et al. 2021), at the τ that is equivalent to b_LN, and at 1.
+    - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
+      excess_nll): random directions in place of b_LN and of each direction, with the same `norm` or the same `effect`
+      (the SD, over types that occur, of what it adds to the logits), at the λ nearest to 0 and ½. Columns are as in
+      `kl` and `bands`.
+    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
+      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): for each band of
+      word frequency (1 is the most frequent), the share of true tokens and the mean probability. `excess_nll` is ΔNLL
+      minus that of all tokens. See `interp.frequency.bands`.
+    - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
+    - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
+      n_predicted, n_tokens): predictions from outlier dimensions `alone` and `without` them, and the same for `random`
+      parts of the input with the same norm, at no more than about 2,000 positions. `n_predicted` counts the tokens that
+      are most likely at some position. See `interp.frequency.outliers`.
+
+    The last four tables are empty if they were not asked for.
+    """
+
+    analysis: ClassVar[str] = "frequency"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    kl: pd.DataFrame
+    types: pd.DataFrame
+    probabilities: Dense = field(metadata={"dims": ("bias", "scale", "token_id")})
+    curve: pd.DataFrame
+    projection: pd.DataFrame
+    adjustment: pd.DataFrame
+    controls: pd.DataFrame
+    bands: pd.DataFrame
+    outlier_dims: pd.DataFrame
+    outliers: pd.DataFrame
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """The rank of each ΔKL among those of random directions; see `interp.frequency.directions.ranks`."""
+        return ranks(self.kl, self.controls)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        unranked = self.kl[~self.kl["bias"].isin(self.controls["bias"])]
+        found = control_findings(self.kl, self.controls) + findings(unranked, self.projection)
+        found += band_findings(self.bands, self.controls)
+        found += outlier_findings(self.outlier_dims, self.outliers)
+        return over_texts(found, self.provenance.get("intervals", {}))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return *super().caveats, *misfit(self.kl, self.types)
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        return {"kl": (self.where, self.kl[_SHOWN])}
+
+
+def why_impossible(
+    model: Model, biases: Several[Bias] | None = None, directions: Several[Direction] | None = None
+) -> str | None:
+    """Why the question cannot be asked of a model with these biases and directions, or None if it can."""
+    try:
+        _chosen(model, biases, directions)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@asks(FrequencyOptions)
+def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[BiasEffect]:
+    """Scale each bias of the prediction head and compare the model's predictions with word frequency.
+
+    For each bias and scale λ, this gives `q(w)`, the mean over positions of the predicted probability with λ times the
+    bias; `KL(u‖q) = Σ u log(u/q)`, where u is the unigram distribution; and perplexity on the same text (Kobayashi et
+    al. 2023, §4). Everything comes from one forward pass: b_LN and b_last add `(λ − 1) b_LN W_U` and `(λ − 1) b_last`
+    to the logits, and only b_FC needs the head to be computed again.
+
+    A model without b_LN (Llama, Qwen, Gemma, …) is asked about E[h], the mean input of the unembedding, in the same
+    way; another pass before the first finds it. See `interp.frequency.directions`.
+
+    `text` is anything `interp.corpora.batches` takes, or its batches. If the word frequencies are those of this text
+    (the whole text, regardless of `limit`) and it has fewer than ten million tokens, there is a warning, because
+    sampling error raises the KL.
+
+    Raises:
+        ValueError: the model does not have a bias; scales are repeated or not finite; unigram counts belong to another
+            vocabulary; the text has no position to read; there are fewer than 39 controls, or one band; or directions
+            (E[h] too) or outlier dimensions are those of a folded model, or of one that soft-caps its logits.
+        RuntimeError: directions, controls or outlier dimensions are asked for while the head has other hooks.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> text = interp.corpora.batches(model, "bundled", limit=30, bos=True)
+        >>> effect = bias_effect(model, text, scales=[0, 1], progress=False)
+        >>> effect.kl["scale"].tolist()
+        [0.0, 1.0]
+    """
+    check_asked(options)
+    head = prediction_head(model)
+    chosen, directions = _chosen(model, options.biases, options.directions)
+    options = replace(options, directions=directions)
+    scales = [float(scale) for scale in listed(options.scales)]
+    prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
+    counts = word_frequencies(model, prepared, options.unigram, column=options.column)
+    u, real = counts.distribution, head.real.cpu().numpy()
+    further = yield from look_further(model, prepared, chosen, scales, u, options)
+
+    effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
+    effects |= {name: head.embeddings.dot(vector[None])[0].cpu().numpy() for name, vector in further.vectors.items()}
+    scaled: list[Edited] = [*chosen, *further.vectors]
+    projection = _projection(head, {name: effects[name] for name in scaled if name in effects}, u, real)
+    edits = pd.DataFrame(itertools.product(scaled, scales), columns=["bias", "scale"])
+    variants = [_variant(effects, name, scale) for name, scale in edits.itertuples(index=False)]
+    taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
+    log_prior = torch.from_numpy(counts.log_prior(real))
+    variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
+    if 1.0 not in scales:
+        variants.append(Variant(name="unedited"))
+    predictions = MeanPredictions(
+        model, variants, grouped=True, bands=further.bands if further.measures_bands else None
+    )
+    yield further.readings(prepared, predictions)
+
+    unedited = scales.index(1.0) if 1.0 in scales else len(variants) - 1
+    measured = measures(predictions, u, unedited)
+    q = predictions.distributions[: len(edits)]
+    types = _types(model, np.flatnonzero(real), counts, effects)
+    tables: dict[str, Any] = {"kl": edits.join(measured), "types": types}
+    tables |= {"curve": _curve(edits, q, u), "projection": projection}
+    labels = {"token_id": types["token_id"], "bias": scaled, "scale": scales}
+    means = q[:, real].reshape(len(scaled), len(scales), -1)
+    tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
+    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measured[len(edits) :].reset_index(drop=True))
+    tables |= further.tables(predictions, edits, u, unedited)
+    unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
+    asked = {"unigram": unigram, "scales": scales, "intervals": predictions.intervals, "controls": options.controls}
+    about = provenance(model, prepared.about, **asked, n_tokens=predictions.n_tokens)
+    return BiasEffect(provenance=about, **tables)
+
+
+def _chosen(
+    model: Model, biases: Several[Bias] | None, directions: Several[Direction] | None
+) -> tuple[tuple[Bias, ...], tuple[Direction, ...]]:
+    """What to scale: by default all biases of the head, and E[h] if b_LN is not one of them."""
+    head = prediction_head(model)
+    scaled: tuple[Bias, ...] = head.biases if biases is None else tuple(listed(biases))
+    if biases is not None and (not scaled or len(set(scaled)) < len(scaled)):
+        raise ValueError(f"biases must be one or more different ones of {', '.join(head.biases)}, found {biases!r}")
+    for bias in scaled:
+        head.require(bias)
+    why = why_no_directions(model)
+    if directions is None:
+        directions = () if why or biases is not None or "ln" in scaled else ("mean",)
+    elif directions and why:
+        raise ValueError(why)
+    if not scaled and not directions:
+        reasons = "; ".join(f"{bias}: {reason}" for bias, reason in head.why_absent.items())
+        instead = f"nor can its mean input be scaled: {why}" if why else "leave directions out to scale its mean input"
+        raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {instead}")
+    return scaled, tuple(listed(directions))
+
+
+def word_frequencies(
+    model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None
+) -> Unigrams:
+    """`interp.corpora.counts.unigrams_of`, with a warning if the counts are those of the text itself and few."""
+    counts = unigrams_of(model, prepared, given, column=column)
+    if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
+        found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"
+        why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
+        warn(f"{found}; {why}. Give counts of a larger corpus ({argument('unigram')})")
+    return counts
+
+
+def _variant(effects: Effects, bias: Edited, scale: float) -> Variant:
+    shift = None if bias == "fc" else torch.from_numpy((scale - 1) * effects[bias])
+    return Variant(shift, fc=scale if bias == "fc" else 1.0, name=f"{bias} × {scale:g}")
+
+
+def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effects: Effects) -> pd.DataFrame:
+    known = {"token_id": ids, "token": token_names(model, ids.tolist())}
+    known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
+    known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
+    columns: dict[str, Edited] = {"bias_last": "last", "projection_mean": "mean", "projection_slope": "slope"}
+    added = {column: effects[name][ids] if name in effects else np.nan for column, name in columns.items()}
+    return pd.DataFrame(known | added)
+
+
+def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Numbers) -> pd.DataFrame:
+    """Geometric mean and SD of q over the types in each of several bins of equal width in log u."""
+    seen = u > 0
+    log_u, log_q = np.log(u[seen]), np.log(q[:, seen])
+    edges = np.linspace(log_u.min(), log_u.max(), _BINS + 1)
+    bins = np.clip(np.searchsorted(edges, log_u, side="right") - 1, 0, _BINS - 1)
+    groups = pd.DataFrame(log_q.T).groupby(bins)
+    n_types = groups.size()
+    low, high = np.exp(edges[n_types.index]), np.exp(edges[n_types.index + 1])
+    table = edits.merge(pd.DataFrame({"bin": n_types.index, "unigram_low": low, "unigram_high": high}), how="cross")
+    table["geometric_mean"] = np.exp(groups.mean().to_numpy().T.ravel())
+    table["geometric_sd"] = np.exp(groups.std(ddof=0).to_numpy().T.ravel())
+    table["n_types"] = np.tile(n_types, len(edits))
+    return table
+
+
+def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
+    """Correlations and least-squares slope of each constant effect on log u, over real types with u > 0, and the
+    largest Spearman correlation of its controls."""
+    keep = (u > 0) & real
+    log_u = np.log(u[keep])
+    enough = len(log_u) >= _FEWEST_TYPES and np.ptp(log_u) > 0
+    rows = []
+    for bias, effect in effects.items():
+        row: dict[str, Any] = {"bias": bias, "n_controls": _CONTROLS}
+        if enough and np.ptp(effect[keep]) > 0:
+            others = _controls(head, bias, effect, keep)
+            row |= correlations(log_u, effect[keep])
+            row["control_spearman"] = _rank_correlations(log_u, others).max()
+        rows.append(row)
+    columns = ["bias", *CORRELATIONS, "n_types", "n_controls", "control_spearman"]
+    return pd.DataFrame(rows, columns=columns).assign(n_types=len(log_u))
+
+
+def _rank_correlations(
+    x: Float[np.ndarray, " types"], others: Float[np.ndarray, "controls types"]
+) -> Float[np.ndarray, " controls"]:
+    """Spearman's correlation of x with each of the others."""
+    ranks = rankdata(np.vstack([x, others]), axis=1)
+    apart = ranks - ranks.mean(1, keepdims=True)
+    found: Float[np.ndarray, " controls"] = apart[1:] @ apart[0] / np.linalg.norm(apart[1:], axis=1)
+    return found / np.linalg.norm(apart[0])
+
+
+def _controls(
+    head: PredictionHead, bias: Edited, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
+) -> Float[np.ndarray, "controls types"]:
+    """What random directions add to the logits in place of b_LN or of a direction in the head's input. For b_last,
+    these are its values in random order."""
+    rng = np.random.default_rng(0)
+    if bias == "last":
+        return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])
+    directions = rng.standard_normal((_CONTROLS, head.embeddings.d_model), dtype=np.float32)
+    found: Float[np.ndarray, "controls types"] = head.embeddings.of(keep).dot(torch.from_numpy(directions)).numpy()
+    return found

@@ -1,0 +1,57 @@
+"""The cost of generating text, from a model's config alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from interp.analyses.frequency.costs import predictions
+from interp.analyses.generation.options import DECODERS, batch_rows
+from interp.models.footprint import default_rows
+from interp.models.shapes import Shape, shape_with
+from interp.passes.budget import Cost, Pass
+
+__all__ = ["NEW_TOKENS", "PROMPT_TOKENS", "continued", "dry_run"]
+
+_PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 100, 10, 50
+_BEAMS = 4
+_SCALES = 3
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """The cost of `interp.generation.study` with these options. The text is read once for the perplexity, and every
+    decoder generates text at every λ, keeping `2 n_layers n_key_value_heads d_head` numbers per token.
+
+    Raises the errors of `interp.models.shapes.shape`.
+
+    Examples:
+        >>> dry_run("tiny-gpt2", None, {"decoders": ["greedy"], "scales": [0, 1]}).numbers
+        {'settings': 2, 'new_tokens': 10000}
+    """
+    size = shape_with(name, options)
+    if size.encoder or "ln" not in size.biases:
+        lacking = "an encoder does not continue text" if size.encoder else "this model has no b_LN to scale"
+        return Cost(lines=[f"generated text: {lacking}"])
+    n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
+    decoders, scales = options.get("decoders") or DECODERS, list(options.get("scales") or range(_SCALES))
+    beams = _BEAMS if "beam" in decoders else 1
+    rows = beams * min(n, options.get("batch_size") or max(1, batch_rows(prompt + new) // beams))
+    settings = len(decoders) * len(scales)
+    context = size.row(options.get("context"))
+    judged = default_rows(size, context, itemsize=4, room=float("inf"))
+    passes = (
+        predictions(size, len(scales) + 2 + (1 not in scales), "perplexity", grouped=True, size=(judged, context)),
+        continued(size, rows, prompt, new, step=1),
+    )
+    lines = [f"generated text: {len(decoders)} decoders at {len(scales)} λ, {settings * n * new:,} new tokens"]
+    return Cost(passes=passes, numbers={"settings": settings, "new_tokens": settings * n * new}, lines=lines)
+
+
+def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
+    """The pass in which this many rows of a prompt are continued together, with keys and values kept."""
+    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
+    return Pass(
+        what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),
+        per_token=kept * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
+    )  # fmt: skip
+
+
+_DEFAULTS = {"n": _PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}

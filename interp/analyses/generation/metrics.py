@@ -1,0 +1,194 @@
+"""Measures of generated text: distinct n-grams, repetition, frequent tokens, MAUVE."""
+
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.corpora.batching import Batch
+from interp.corpora.frames import frame
+from interp.corpora.sentences import encode
+from interp.corpora.unigrams import Unigrams
+from interp.models.identity import check_weights
+from interp.models.running import running
+from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing, trunk_output
+from interp.passes.observers import forward
+from interp.support.checks import check_seed, check_token_ids, list_of_strings, whole_number
+from interp.support.paths import check_mauve
+
+__all__ = [
+    "MAUVE_MODEL",
+    "MAUVE_SEEDS",
+    "ORDERS",
+    "faiss_quiet",
+    "frequent_types",
+    "mauve_scores",
+    "text_features",
+    "text_metrics",
+]
+
+ORDERS = (1, 2, 3, 4)
+MAUVE_SEEDS = (0, 1, 2, 3, 4)
+MAUVE_MODEL = "gpt2-large"
+"""The model whose features mauve-text uses by default."""
+
+_FEATURE_TEXTS = 16
+
+
+def text_metrics(
+    token_ids: Sequence[Sequence[int]],
+    *,
+    unigram: Unigrams | None = None,
+    features: Float[np.ndarray, "texts d"] | None = None,
+    human_features: Float[np.ndarray, "human_texts d"] | None = None,
+    seeds: Sequence[int] = MAUVE_SEEDS,
+) -> dict[str, float]:
+    """Measures of a set of texts, given as token ids. n-grams do not extend from one text into the next.
+
+    - `distinct_1` … `distinct_4`: D_n = different n-grams / all n-grams, pooled over the texts, and `diversity`
+      D = ¼ Σ D_n (Kobayashi et al. 2023). They decrease with the amount of text, so compare only equal `n_tokens`.
+    - `diversity_se`: the standard error of the diversity over texts, by the jackknife.
+    - `distinct_1_text` … and `diversity_text`: the same within each text, averaged over the texts that have n-grams.
+    - `repetition`: the share of 4-grams that occurred earlier in the same text.
+    - `frequent_share`: the share of tokens that are among the corpus's `frequent_types`, which make up half of it.
+    - `mauve_mean`, `mauve_sd`: mean and SD of MAUVE over clustering seeds, if features are given; see `mauve_scores`.
+    - `n_texts`, `n_tokens`.
+
+    Values that cannot be computed are NaN. Raises TypeError for token ids that are not whole numbers. Raises ValueError
+    for token ids that `unigram` does not count, if there are no texts, for one kind of features without the other, and
+    as `mauve_scores` does.
+
+    Examples:
+        >>> text_metrics([[1, 2, 3, 1, 2, 3]])["distinct_1"]
+        0.5
+    """
+    rows = [[whole_number(token_id, "a token id") for token_id in ids] for ids in token_ids]
+    if not rows:
+        raise ValueError("expected texts as lists of token ids, found none")
+    if (features is None) != (human_features is None):
+        raise ValueError("MAUVE compares two sets of features; give both features and human_features, or neither")
+    flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
+    if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
+        found, known = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
+        raise ValueError(f"the texts have token ids {found}, but the unigram counts ({unigram.corpus}) have {known}")
+    measures: dict[str, float] = {}
+    without = []  # D_n with one text left out
+    for n in ORDERS:
+        grams = [Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
+        n_texts_with = Counter(chain.from_iterable(grams))
+        alone = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
+        each, different = pd.Series([text.total() for text in grams]), pd.Series(map(len, grams))
+        total = each.sum() or np.nan
+        measures[f"distinct_{n}"] = len(n_texts_with) / total
+        measures[f"distinct_{n}_text"] = (different / each).mean()
+        without.append((len(n_texts_with) - alone) / (total - each))
+    measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
+    measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
+    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # by the jackknife
+    measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
+    measures["repetition"] = (each - different).sum() / total  # from the 4-grams, which come last
+    frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
+    scores = pd.Series(dtype=float)
+    if features is not None and human_features is not None:
+        scores = pd.Series(mauve_scores(features, human_features, seeds=seeds))
+    measures |= {"frequent_share": frequent.mean(), "mauve_mean": scores.mean(), "mauve_sd": scores.std()}
+    plain = {name: float(value) for name, value in measures.items()}
+    return plain | {"n_texts": len(rows), "n_tokens": len(flat)}
+
+
+def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
+    """The smallest set of types that makes up at least half of a corpus's tokens."""
+    order = np.argsort(-unigram.counts, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(unigram.counts[order]), unigram.n_tokens / 2)) + 1
+    return np.isin(np.arange(len(order)), order[:needed])
+
+
+def mauve_scores(
+    features: Float[np.ndarray, "texts d"],
+    human_features: Float[np.ndarray, "human_texts d"],
+    *,
+    seeds: Sequence[int] = MAUVE_SEEDS,
+) -> list[float]:
+    """MAUVE of machine text against human text, 0 … 1, for each seed of its clustering (Pillutla et al. 2021).
+
+    It is computed by mauve-text with its default settings, with a tenth as many clusters as texts. The spread over
+    seeds comes only from the clustering; the choice of texts adds more (.954 ± .044 for 100 texts of the same model):
+    see `interp.generation.uncertainty.mauve_jackknife`. Compare only equal numbers of texts.
+
+    Raises ValueError for fewer than five seeds or a seed outside 0 … 2**63 − 1, if there are too few texts to cluster,
+    and if mauve-text is not installed.
+    """
+    check_mauve()
+    seeds = [check_seed(seed) for seed in seeds]
+    if len(set(seeds)) < 5:
+        raise ValueError(f"MAUVE depends on the seed of its clustering; give at least 5 different seeds, found {seeds}")
+    if min(len(features), len(human_features)) < 2:
+        raise ValueError(f"MAUVE needs at least 2 texts on each side, found {len(features)} and {len(human_features)}")
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        import mauve
+    texts = {"p_features": human_features, "q_features": features}
+    with faiss_quiet():
+        return [float(mauve.compute_mauve(**texts, seed=seed).mauve) for seed in seeds]
+
+
+@contextmanager
+def faiss_quiet() -> Iterator[None]:
+    """Suppress the line that faiss prints (bypassing Python) for every clustering with fewer than 39 texts per
+    cluster."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+@torch.no_grad()
+def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "texts d_model"]:
+    """The last hidden state (after the final norm) at the last token of each text, as mauve-text uses it.
+
+    An encoder reads `[CLS] … [SEP]`. For a causal model nothing is put before a text, as mauve-text does with GPT-2.
+    Texts that are too long are cut to the context.
+
+    Raises ValueError for a model without a tokenizer or with that of another model, if there are no texts, and for a
+    text without tokens. Raises TypeError if `model` is not a model, or `texts` is not a list of strings.
+    """
+    texts = list_of_strings(texts, "texts")
+    check_weights(model)
+    before, after = frame(model, bos=False).alone
+    room = model.cfg.n_ctx - len(before) - len(after)
+    rows = [before + ids[:room] + after for ids in encode(model.tokenizer, texts)]
+    if not all(rows):
+        raise ValueError("a text without tokens has no last hidden state; leave empty texts out")
+    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
+    parts: list[Tensor] = []
+    for start in range(0, len(rows), _FEATURE_TEXTS):
+        batch = Batch.of(rows[start : start + _FEATURE_TEXTS]).to(model.W_U.device)
+        last = torch.arange(len(batch.mask)), batch.mask.sum(1) - 1
+        with running(model, _features_recipe(model, last, parts)):
+            forward(model, batch, model.cfg.n_layers if is_encoder(model) else None)
+    return torch.cat(parts).numpy()
+
+
+def _features_recipe(model: Model, last: tuple[Tensor, Tensor], into: list[Tensor]) -> Recipe:
+    """Hooks that keep the last state at some positions. A causal model's head runs only at these."""
+
+    def keep(states: Tensor, hook: object) -> None:
+        into.append(states.float().cpu())
+
+    if is_encoder(model):
+        return [(trunk_output(model), lambda states, hook: keep(states[last], hook))]
+    narrowed: Recipe = [(narrowing(model), lambda activation, hook: activation[last][None])]
+    return [*narrowed, (hook_name(model, "head_input"), lambda states, hook: keep(states[0], hook))]

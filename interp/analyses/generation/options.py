@@ -1,0 +1,101 @@
+"""The options and the declaration of `interp generation`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import BOS, CountsOptions
+from interp.support.choices import Bos, Layout, Several, listed
+
+__all__ = ["ANALYSIS", "DECODERS", "TOKENS_AT_ONCE", "Decoder", "GenerationOptions", "batch_rows", "check_asked"]
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+    from interp.models.sites import Model
+else:
+    GenerationConfig = Model = Any
+
+Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
+"""A decoder by name. `interp.generation.decoding.PRESETS` has the settings that each name stands for."""
+DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+"""The names of decoders."""
+TOKENS_AT_ONCE = 8_192
+"""The largest number of tokens whose keys and values are kept together, unless a single prompt needs more."""
+
+
+def batch_rows(length: int) -> int:
+    """The number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has a row
+    for each of its beams or samples."""
+    return max(1, TOKENS_AT_ONCE // length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(CountsOptions):
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply b_LN by.")
+    decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
+        DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
+    )
+    n: int | None = option(None, "Number of prompts, one per text. Default: 100.", kind="n", least=1)
+    prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", kind="prompt_tokens", least=1)
+    new_tokens: int | None = option(
+        None, "Tokens to generate; shorter texts are left out. Default: 50.", kind="new_tokens", least=4
+    )
+    limit: int | None = option(None, "Read only the first N texts.", kind="limit", least=1)
+    column: str | None = option(None, "Field or column that holds the text.", kind="column")
+    bos: Bos = option("auto", BOS, kind="bos")
+    features: Model | str | None = option(
+        None, "Model whose features MAUVE compares (its authors use gpt2-large).", kind="model", cli=str
+    )
+    layout: Layout | None = option(
+        None, "Rows for measuring perplexity, as in interp frequency. Default: packed.", kind="layout"
+    )
+    context: int | None = option(
+        None, "Tokens per such row. Default: the model's context, at most 1,024.", kind="context", least=1
+    )
+    batch_size: int | None = option(
+        None,
+        "Prompts per batch. Default: as many as 8,192 tokens hold. Sampled text depends on it.",
+        kind="batch_size",
+        least=1,
+    )
+    seed: int = option(0, "Seed for choosing prompts and for sampling.", kind="seed", least=0)
+
+
+def check_asked(options: GenerationOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model, and for MAUVE where it is not
+    installed."""
+    from interp.analyses.generation.findings import HUMAN
+    from interp.support.checks import check_seed, whole_number
+    from interp.support.paths import check_mauve
+
+    if options.features is not None:
+        check_mauve()
+    if options.batch_size is not None:
+        whole_number(options.batch_size, "batch_size", least=1)
+    check_seed(options.seed)
+    names = listed(options.decoders)
+    known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
+    if not names or not set(names) <= known:
+        own = f"or configs with names other than {HUMAN!r}"
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {options.decoders!r}")
+
+
+ANALYSIS = Analysis(
+    name="generation",
+    title="Generated text with b_LN scaled",
+    part_of="frequency",
+    help="Text generated with b_LN scaled: diversity, frequent tokens, MAUVE and perplexity for every decoder.",
+    reads="prompts",
+    options=GenerationOptions,
+    answer="interp.analyses.generation.tables:study",
+    result="interp.analyses.generation.tables:GenerationStudy",
+    section="interp.analyses.generation.page:section",
+    sides="interp.analyses.generation.page:sides",
+    check="interp.analyses.generation.options:check_asked",
+    cost="interp.analyses.generation.costs:dry_run",
+    impossible="interp.analyses.generation.decoding:why_impossible",
+    paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},
+    paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
+)

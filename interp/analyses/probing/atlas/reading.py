@@ -1,0 +1,166 @@
+"""The passes of an atlas: the pairs of each task, including its controls, and what is kept of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from interp.analyses.probing.atlas.sums import (
+    Place,
+    Scale,
+    UnitSums,
+    bytes_of_sums,
+    folds_of,
+    pair_batches,
+    places,
+    signs_of,
+)
+from interp.analyses.probing.atlas.units import TaskUnits, task_units
+from interp.analyses.probing.options import Position
+from interp.analyses.probing.splits import UsedPairs, used_pairs
+from interp.analyses.probing.states import state_rows
+from interp.corpora.controls import Swap
+from interp.corpora.frames import settled_bos
+from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
+from interp.models.identity import weight_hash
+from interp.models.sites import Model, is_encoder
+from interp.passes.execution import Passes, Reading
+from interp.support.checks import check_choice, whole_number
+from interp.support.choices import Bos
+
+__all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "bytes_at_once", "sample", "unit_passes"]
+
+FLIPS = 40
+"""How often labels are flipped at random within pairs. The smallest p is 1/41."""
+FOLDS = 2
+_AT_ONCE = 256 * 2**20  # bytes of sums that are held at the same time
+LEVEL = 0.05
+"""The level of a permutation test."""
+_FEWEST = 6  # groups in a fold; flipping them in 2⁶ ways is enough for a p of .05
+_SCALED_BY, _FEWEST_SCALED = 64, 8  # the scale of histograms comes from one pair in 64, but from at least 8
+
+
+class TaskKey(NamedTuple):
+    """A task, with `none`, or with `words` or `numbers` for a control of the task."""
+
+    task: str
+    control: str
+
+
+Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
+"""Pairs whose difference is not grammatical, by what is swapped in them. A single table is taken for swapped words."""
+
+
+def unit_passes(
+    model: Model,
+    pairs: pd.DataFrame,
+    controls: Controls | None,
+    *,
+    position: Position | None,
+    folds: int,
+    bos: Bos,
+) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
+    """What is kept for every task, with a few tasks read at a time, and the settings."""
+    folds = whole_number(folds, "folds", least=2)
+    position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
+    table = _with_controls(pairs, controls)
+    rows = state_rows(model, sentences_of(table), position, bos=bos)
+    used = used_pairs(table, rows, by=("UID", "control"))
+    tasks = _divided(table, used, folds)
+    where, settled = places(model), settled_bos(model, bos)
+    settings = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
+    found: dict[TaskKey, TaskUnits] = {}
+    for some in _chunks(list(tasks), where, folds):
+        samples = [sample(tasks[key].pairs) for key in some]
+        scales = [Scale(model, where, few) for few in samples]
+        some_batches = pair_batches(model, rows, samples, position, settings)
+        yield [Reading("scales of units", some_batches, scales)]
+        observers = [UnitSums(model, where, *tasks[key], scale=scale) for key, scale in zip(some, scales, strict=True)]
+        all_batches = pair_batches(model, rows, [tasks[key].pairs for key in some], position, settings)
+        yield [Reading("units", all_batches, observers)]
+        for key, observer in zip(some, observers, strict=True):
+            found[key] = task_units(observer)
+            _check_differs(key, found[key], position)
+    return found, settings | {"position": position, "pair_counts": used.counts}
+
+
+class _Divided(NamedTuple):
+    """The pairs of a task that are used, the fold of each, and its signs; see `UnitSums`."""
+
+    pairs: Int[np.ndarray, " pairs"]
+    fold: Int[np.ndarray, " pairs"]
+    signs: Float[np.ndarray, "flips pairs"]
+
+
+def _divided(table: pd.DataFrame, used: UsedPairs, folds: int) -> dict[TaskKey, _Divided]:
+    """Every task, with its groups of pairs drawn into folds. A group of several tasks is in the same fold of each.
+
+    Raises ValueError for a task with fewer than six groups in a fold.
+    """
+    fold_of: dict[int, int] = {}
+    tasks: dict[TaskKey, _Divided] = {}
+    for task, control in table[["UID", "control"]].drop_duplicates().itertuples(index=False):
+        here = (table["UID"] == task) & (table["control"] == control)
+        pairs = np.flatnonzero(here & used.used)
+        groups, group = np.unique(used.group[pairs], return_inverse=True)
+        for number, fold in zip(groups.tolist(), folds_of(len(groups), folds).tolist(), strict=True):
+            fold_of.setdefault(number, fold)
+        fold = np.array([fold_of[number] for number in groups.tolist()])
+        key = TaskKey(str(task), str(control))
+        _check_size(key, int(here.sum()), len(groups), np.bincount(fold, minlength=folds))
+        tasks[key] = _Divided(pairs, fold[group], signs_of(len(groups), FLIPS)[:, group])
+    return tasks
+
+
+def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
+    """The pairs that scale the histograms of a task, spread evenly over all pairs."""
+    n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
+    return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
+
+
+def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
+    """The bytes of the sums of the tasks that are read side by side."""
+    each = bytes_of_sums(units, folds, FLIPS)
+    return each * min(n_tasks, max(1, _AT_ONCE // each))
+
+
+def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
+    """Tasks that are read side by side."""
+    units = sum(place.width for place in where)
+    size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
+    yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
+
+
+def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
+    """The pairs of all tasks, and of their controls of each kind."""
+    columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
+    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
+    for kind, table in kinds.items():
+        check_choice("control", kind, get_args(Swap))
+        check_pairs(table)
+        if without := [task for task in tasks if task not in set(table["UID"])]:
+            how = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
+            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {how}")
+        if unknown := sorted(set(table["UID"]) - set(tasks)):
+            found = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
+            raise ValueError(f"{found}; leave them out")
+    tables = [pairs[columns].assign(control="none")]
+    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _check_size(key: TaskKey, n_pairs: int, n_groups: int, in_folds: Int[np.ndarray, " folds"]) -> None:
+    if in_folds.min() < _FEWEST:
+        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
+        what += f" in {n_groups} groups that share no sentence" * (n_groups < n_pairs)
+        needed = f"{what}, {in_folds.min()} in each of {len(in_folds)} folds; a permutation test at {LEVEL:g} needs"
+        raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
+
+
+def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
+    if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
+        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
+        raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")

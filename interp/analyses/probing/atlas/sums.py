@@ -1,0 +1,223 @@
+"""Sums over the minimal pairs of one task, by unit, from which the atlas is made.
+
+A *unit* is a dimension of the residual stream at a hidden state, an MLP neuron after its activation, or a dimension of
+the output z of an attention head. Let g and b be its values for the good and the bad sentence of a pair. For each fold
+of the pairs, the sums are the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
+random signs, which gives the same t with labels flipped within pairs; `Σ sign(g − b)`; and histograms of g and of b. No
+state of a sentence is kept.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import torch
+import xxhash
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.analyses.probing.options import Position
+from interp.analyses.probing.states import TOKENS_AT_ONCE, Of, read_at
+from interp.corpora.batching import Batch, Batches
+from interp.models.sites import Model, Recipe, hook_name, state_name, view
+from interp.passes import moments
+from interp.passes.observers import Observer, fingerprint
+
+__all__ = ["BINS", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places", "scaled_bins"]
+__all__ += ["signs_of"]
+
+BINS = 32
+"""The number of bins of a histogram, with equal shares of a normal distribution with the unit's mean and SD."""
+
+
+class Place(NamedTuple):
+    """A place where units are read: a hidden state of the residual stream, or a block's neurons or heads."""
+
+    of: Of
+    at: int
+    hook: str
+    width: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.of}.{self.at}"
+
+
+def places(model: Model) -> list[Place]:
+    """Every place of a model that has units. A mixture of experts has no MLP neurons."""
+    cfg, seen = model.cfg, view(model)
+    found = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
+    layers = range(cfg.n_layers)
+    if seen.d_mlp and not seen.refused("mlp_post"):
+        found += [Place("neurons", layer, hook_name(model, "mlp_post", layer), seen.d_mlp) for layer in layers]
+    if not seen.refused("z"):
+        found += [Place("heads", layer, hook_name(model, "z", layer), cfg.n_heads * cfg.d_head) for layer in layers]
+    return sorted(found, key=lambda place: get_args(Of).index(place.of))
+
+
+def folds_of(n_groups: int, folds: int, seed: int = 0) -> Int[np.ndarray, " groups"]:
+    """The fold of each group of pairs, drawn at random, with equally many groups in each fold."""
+    return np.asarray(np.random.default_rng([seed, n_groups]).permutation(np.arange(n_groups) % folds))
+
+
+def signs_of(n_groups: int, flips: int, seed: int = 0) -> Float[np.ndarray, "flips groups"]:
+    """Random signs: −1 where the labels of a group of pairs are flipped."""
+    return np.random.default_rng([seed, n_groups]).choice([-1.0, 1.0], (flips, n_groups))
+
+
+def bytes_of_sums(units: int, folds: int, flips: int) -> int:
+    """The bytes of `UnitSums` for this many units."""
+    return 8 * units * folds * (2 * moments.ROWS[1] + flips + 1 + 2 * BINS)
+
+
+def pair_batches(
+    model: Model,
+    rows: Sequence[list[int]],
+    tasks: Sequence[Int[np.ndarray, " pairs"]],
+    position: Position,
+    settings: dict[str, Any],
+) -> Batches:
+    """Batches of whole pairs, each of one task, the good sentence before the bad.
+
+    Args:
+        rows: token ids of all sentences, two per pair.
+        tasks: the pairs of the table that each task has.
+        position: where a sentence is read.
+        settings: the settings that identify these sentences.
+    """
+    pairs = np.concatenate(list(tasks))
+    ids = xxhash.xxh3_128(json.dumps([rows[2 * pair + side] for pair in pairs for side in (0, 1)]).encode())
+    settings = settings | {"corpus": "minimal pairs", "fingerprint": ids.hexdigest(), "position": position}
+    settings |= {"sizes": [len(task) for task in tasks], "context": max(map(len, rows))}
+
+    def read() -> Iterator[Batch]:
+        for task in tasks:
+            for group in _of_like_length(rows, task):
+                batch = Batch.of([rows[2 * pair + side] for pair in group for side in (0, 1)], n_texts=2 * len(group))
+                stretches = torch.tensor(group).repeat_interleave(2)
+                where = read_at(model, batch.mask, position)
+                chosen = torch.arange(batch.tokens.shape[1]) == where[:, None]
+                chosen = batch.mask.bool() if position == "mean" else chosen
+                yield replace(batch, read=chosen, stretches=stretches)
+
+    return Batches(settings, 2 * len(pairs), read)
+
+
+def _of_like_length(rows: Sequence[list[int]], task: Int[np.ndarray, " pairs"]) -> Iterator[list[int]]:
+    """Pairs of a task in order of length, as many as make a batch."""
+    length = {int(pair): max(len(rows[2 * pair]), len(rows[2 * pair + 1])) for pair in task}
+    ordered = sorted(length, key=lambda pair: length[pair])
+    size = max(1, TOKENS_AT_ONCE // (2 * max(length.values())))
+    yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
+
+
+class _OfTask(Observer):
+    """Listens to the pairs of one task, at every place."""
+
+    def __init__(self, model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], **options: Any) -> None:
+        described = {"places": [place.key for place in where], "pairs": fingerprint(pairs), **options}
+        super().__init__(model.W_U.device, **described)
+        self.model, self.where = model, list(where)
+        self.number = {int(pair): number for number, pair in enumerate(pairs)}
+
+    def hooks(self, batch: Batch) -> Recipe:
+        assert batch.stretches is not None
+        pairs = batch.stretches[::2].tolist()
+        if pairs[0] not in self.number:
+            return []
+        numbers = torch.tensor([self.number[pair] for pair in pairs], device=self.device)
+        return [(place.hook, partial(self._read, batch=batch, place=place, numbers=numbers)) for place in self.where]
+
+    def _read(self, activation: Tensor, hook: object, batch: Batch, place: Place, numbers: Tensor) -> None:
+        chosen = batch.select(activation.flatten(2)).to(self.device)
+        if batch.n_read > len(batch.tokens):  # the mean over positions
+            row = batch.read.nonzero()[:, 0].to(self.device)
+            sums = chosen.new_zeros(len(batch.tokens), place.width, dtype=torch.float32)
+            chosen = sums.index_add_(0, row, chosen.float()) / row.bincount()[:, None]
+        self.take(place, chosen.float(), numbers)
+
+    def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
+        """Add the values of the units at a place for some pairs of the task, given by number: good, bad, good, bad …"""
+        raise NotImplementedError
+
+
+class Scale(_OfTask):
+    """Mean and SD of every unit over some sentences of a task, by which histograms are binned."""
+
+    def __init__(self, model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"]) -> None:
+        super().__init__(model, where, pairs)
+        for place in where:
+            self.add_state(place.key, (moments.ROWS[1], 1, place.width), "moments")
+
+    def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
+        wide = values.double()
+        self.add(place.key, moments.by_group(wide, wide.new_ones(len(wide), 1)))
+
+    def of(self, place: Place) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
+        """Mean and SD; the SD is 1 if nothing varies."""
+        sd = moments.variance(self.state[place.key])[0].sqrt()
+        return moments.mean(self.state[place.key])[0].float(), torch.where(sd > 0, sd, 1.0).float()
+
+
+class UnitSums(_OfTask):
+    """The sums of a task; see the module.
+
+    Args:
+        pairs: the numbers of the pairs in the table of all pairs.
+        fold: the fold of each pair.
+        signs: for each time that labels are flipped at random within pairs, 1 or −1 for each pair.
+        scale: the scale from a sample of the same task.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        where: Sequence[Place],
+        pairs: Int[np.ndarray, " pairs"],
+        fold: Int[np.ndarray, " pairs"],
+        signs: Float[np.ndarray, "flips pairs"],
+        *,
+        scale: Scale,
+    ) -> None:
+        self.folds = int(fold.max()) + 1
+        described = {"fold": fingerprint(fold), "signs": fingerprint(signs)}
+        described["scale"] = fingerprint(torch.cat([part for place in where for part in scale.of(place)]))
+        super().__init__(model, where, pairs, **described)
+        self.scale = {place.key: tuple(part.to(self.device) for part in scale.of(place)) for place in where}
+        self.fold, self.signs = (torch.from_numpy(values).to(self.device) for values in (fold, signs))
+        for place in where:
+            for name in ("difference", "sum"):
+                self.add_state(f"{name}.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
+            self.add_state(f"flipped.{place.key}", (self.folds, len(signs), place.width))
+            self.add_state(f"signs.{place.key}", (self.folds, place.width))
+            self.add_state(f"counts.{place.key}", (self.folds, 2, BINS, place.width))
+
+    def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
+        good, bad = rearrange(values, "(pair side) width -> side pair width", side=2).double()
+        fold, difference = self.fold[numbers], good - bad
+        member = torch.nn.functional.one_hot(fold, self.folds).to(difference)
+        signs = rearrange(member.T[:, None] * self.signs[:, numbers], "fold flip pair -> (fold flip) pair")
+        self.add(f"flipped.{place.key}", (signs @ difference).view(self.folds, -1, place.width))
+        self.add(f"signs.{place.key}", member.T @ difference.sign())
+        self.add(f"sum.{place.key}", moments.by_group(good.add_(bad), member))
+        self.add(f"difference.{place.key}", (found := moments.by_group(difference, member)))
+        if not bool(found.isfinite().all()):
+            raise ValueError(f"{place.hook} has NaN or infinite values; check the model's weights and dtype")
+        first = rearrange(2 * fold[:, None] + torch.arange(2, device=self.device), "pair side -> (pair side) 1")
+        cells = scaled_bins(values, *self.scale[place.key]).add_(BINS * first)
+        counts = torch.zeros(self.folds * 2 * BINS, place.width, dtype=torch.float32, device=self.device)
+        counts.scatter_add_(0, cells, counts.new_ones(()).expand(cells.shape))
+        self.add(f"counts.{place.key}", counts.view(self.folds, 2, BINS, -1))
+
+
+def scaled_bins(
+    values: Float[Tensor, "rows width"], mean: Float[Tensor, " width"], sd: Float[Tensor, " width"]
+) -> Int[Tensor, "rows width"]:
+    """The bin of each value: `⌊BINS · Φ((x − mean) / sd)⌋`. The outermost bins are unbounded."""
+    share = (values - mean).mul_(math.sqrt(0.5) / sd).erf_().add_(1)  # 2Φ, in place: the costliest part of a pass
+    return share.mul_(BINS / 2).clamp_(0, BINS - 1).long()

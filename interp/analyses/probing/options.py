@@ -1,0 +1,97 @@
+"""The options and the declaration of `interp probing`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from interp.analyses.declare import Analysis, option
+from interp.analyses.options import BOS, PairOptions
+from interp.support.choices import Bos, Several
+
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "SEEDS", "STEPS", "Control", "Method", "Position"]
+__all__ += ["ProbingOptions", "Score", "Selector", "Unit"]
+
+Position = Literal["eos", "last", "mean", "cls"]
+Method = Literal["l0", "topk", "random", "dense"]
+Control = Literal["none", "flip", "rotation"]
+Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
+Unit = Literal["rms", "none"]
+Score = Literal["sum", "per_token", "per_character", "per_byte"]
+L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+KS = (1, 2, 5, 10, 20, 40)
+SEEDS = (0, 1, 2, 3, 4)
+STEPS = 1_000
+METHODS: tuple[Method, ...] = get_args(Method)
+
+_PAPER_STATE = 16
+_PAPER_KS = (1, 2, 4, 8, 16, 32, 40, 64, 128, 256, 512, 1024)
+
+
+def _state(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdecimal() else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbingOptions(PairOptions):
+    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.", kind="tasks")
+    limit: int | None = option(None, "Read only the first N pairs of each task.", kind="limit", least=1)
+    states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
+    state: int | Literal["best"] = option(
+        "best",
+        "Hidden state at which tasks are compared and neurons removed; best: where dense probes are most accurate.",
+        cli=_state,
+    )
+    position: Position | None = option(None, "Position at which a sentence is read. Default: cls for BERT, else eos.")
+    methods: Several[Method] = option(METHODS, "Probes to fit.")
+    l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
+    ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
+    selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
+    seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.", kind="seed")
+    controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
+    raw: bool = option(False, "Fit on raw states instead of standardised ones.")
+    unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
+    score: Score = option(
+        "sum", "How the model judges a pair: by its total log-probability (sum), or per unit of length."
+    )
+    whole_words: bool = option(
+        False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
+    )
+    bos: Bos = option("auto", BOS, kind="bos")
+    steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
+    atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
+    folds: int = option(2, "Number of parts of each task's pairs that the atlas compares units between.", least=2)
+    fit_device: str | None = option(None, "Device on which probes are fitted. Default: the model's GPU, else the CPU.")
+
+
+def _ks(model: Any, options: dict[str, Any]) -> list[int]:
+    return [k for k in _PAPER_KS if k <= model.cfg.d_model]
+
+
+def _paper_state(model: Any, options: dict[str, Any]) -> int:
+    known = list(options.get("states") or range(model.cfg.n_layers + 1))
+    return _PAPER_STATE if _PAPER_STATE in known else known[len(known) // 2]
+
+
+ANALYSIS = Analysis(
+    name="probing",
+    title="Sparse probes for grammar",
+    question="Which few neurons hold a grammatical distinction?",
+    help="Which few neurons of the residual stream tell good sentences from bad?",
+    reads="pairs",
+    options=ProbingOptions,
+    answer="interp.analyses.probing.tables:study",
+    result="interp.analyses.probing.tables:ProbingStudy",
+    section="interp.analyses.probing.page:section",
+    sides="interp.analyses.probing.page:sides",
+    check="interp.analyses.probing.tables:check_asked",
+    cost="interp.analyses.probing.costs:dry_run",
+    more={"atlas": True},
+    paper={
+        "raw": True,
+        "unit": "none",
+        "ks": _ks,
+        "state": _paper_state,
+        "controls": ("none", "rotation"),
+        "bos": "auto",
+    },
+    paper_help="raw states in the model's unit, k up to 1,024, transfer at state 16, no flipped labels",
+)

@@ -1,0 +1,272 @@
+"""What the page says about `interp probing`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from interp.analyses.probing import across_tasks, figures as plots
+from interp.analyses.probing.atlas import figures as atlas_plots
+from interp.analyses.probing.columns import KINDS
+from interp.analyses.probing.tables import ProbingStudy
+from interp.analyses.probing.uncertainty import averaged
+from interp.figures.draw import add_series, only
+from interp.figures.figure import Figure
+from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
+from interp.figures.section import Contexts, Section
+from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
+from interp.support.words import count, within
+
+__all__ = ["DEFINITIONS", "section", "sides"]
+
+_COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
+_MOST_NEURONS = 10  # the number of neurons whose tokens the page has
+_HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
+_PROBES = {
+    "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g})",
+    "dense": "dense probes",
+    "topk": "probes of the top {k:g} dimensions",
+    "bag_of_words": "a bag of words",
+}
+_SCORES = {"sum": "in sum", "per_token": "per token", "per_character": "per character", "per_byte": "per byte"}
+_BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
+DEFINITIONS = {
+    "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, top-k: "
+    "Gurnee et al. 2023.",
+    "State": "Hidden state 0 is the embeddings, state L + 1 what leaves TransformerLens' block L (counted from 0).",
+    "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept, with gates m of 0 to 1; dense: L2 "
+    "logistic regression, all gates open. Pairs are split 60 : 20 : 20, and pairs that share a sentence stay together. "
+    "Accuracy is the share of test sentences that are judged correctly, pair accuracy the share of test pairs whose "
+    "good sentence scores higher.",
+    "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
+    "Top k": "The k dimensions with the largest |Welch t| on the training split.",
+    "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same architecture with "
+    "random weights; the residual stream in a random basis.",
+    "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale per "
+    "pair. The probe was trained where the pairs are read (the appended EOS, or [CLS]). At other tokens its score "
+    "shows where a distinction appears, but it is not a probability.",
+    "Tokens of a neuron": "A click on a neuron shows the 20 tokens, of the sentences of all pairs, at which its "
+    "magnitude is largest at that state; the table contexts has those of every neuron that a sparse probe reads there.",
+    "Intervals": "95 %, in brackets: Wilson's for a single accuracy, and for a mean over tasks a bootstrap of tasks "
+    "and then of their test pairs. A probe is better or worse on a task by McNemar's exact test over test pairs (where "
+    "the two differ, is one right more often?) at .05, with p adjusted over tasks (Benjamini and Hochberg).",
+    "The model's own accuracy": "The share of all pairs whose good sentence has the higher log-probability (ties are "
+    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), as a sum or divided by the number of scored "
+    "tokens, characters or bytes.",
+    "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %, for "
+    "tasks on which the top is above chance and above the untrained model (one-sided, 99 %).",
+    "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
+    "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
+    "the share that the task's other pairs choose too. Controls: grammatical sentences that differ in a word or a "
+    "number, a random half of which is called good.",
+    "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own minimal-pair "
+    "accuracy, against random neurons and others of matched magnitude.",
+}
+
+
+def section(study: ProbingStudy) -> Section:
+    """What the page says about `interp probing`; every number comes from the result."""
+    state, own = study.provenance["state"], study.probes[study.probes["control"] == "none"]
+    methods = set(own["method"])
+    figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
+    figures["beyond_words"] = plots.beyond_words(study)
+    if "topk:welch" in methods:
+        figures["topk"] = plots.topk_probes(study)
+    if not study.random_k.empty:
+        figures["random"] = plots.random_dims(study, state)
+        figures["random_states"] = plots.random_dims_by_state(study)
+    if not study.agreement.empty:
+        figures["agreement"] = plots.gate_agreement(study)
+    at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
+    tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
+    tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
+    contexts = {}
+    if not study.contexts.empty:
+        read = study.neurons_read.head(_MOST_NEURONS)
+        tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
+        contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
+    if not study.judgement_means.empty:
+        tables["The model's own accuracy on all pairs, mean over tasks"] = study.judgement_means
+    if not study.ablation.empty:
+        figures["ablation"] = plots.probe_ablation(study)
+        tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
+    if not study.transfer.empty:
+        figures["transfer"] = across_tasks.transfer_matrix(study)
+        figures["transfer_difference"] = across_tasks.transfer_matrix(study, difference=True)
+        figures["transfer_accuracy"] = across_tasks.transfer_matrix(study, measure="accuracy")
+        figures["transfer_accuracy_difference"] = across_tasks.transfer_matrix(
+            study, difference=True, measure="accuracy"
+        )
+        figures["general"] = across_tasks.general_probes(study)
+        figures["overlap"] = across_tasks.neuron_overlap(study)
+        tables["Probes of several tasks on a task they have not seen, mean over tasks"] = study.never_seen
+    if not study.consistency.empty:
+        figures["unit_consistency"] = atlas_plots.unit_consistency(study)
+        figures["unit_depth"] = atlas_plots.unit_depth(study)
+        for of in study.separability["of"].unique():
+            figures[f"separability_{of}"] = atlas_plots.unit_separability(study, of)
+        tables["Top units found again by other pairs, mean over tasks"] = study.found_again
+    if not study.shared_units.empty:
+        figures |= {f"shared_{of}": atlas_plots.shared_units(study, of) for of in study.shared_units["of"].unique()}
+        figures["pair_similarity"] = atlas_plots.pair_similarity(study)
+        tables["Units shared within and between phenomena"] = study.phenomena
+    tables["Tasks"] = study.tasks
+    notes, views = tuple(_notes(study)), plots.token_views(study)
+    main = next(iter(figures))
+    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, views, contexts)
+
+
+def _contexts(study: ProbingStudy, dim: int) -> Contexts:
+    """The tokens at which a neuron is largest, each with its sentence and task."""
+    tokens = study.contexts[study.contexts["dim"] == dim]
+    where = f"of the sentences at which its magnitude is largest in state {study.provenance['state']}"
+    said = tokens["sentence"] + ", " + tokens["task"]
+    return Contexts(f"The {count(len(tokens), 'token')} {where}.", tokens.assign(text=said))
+
+
+def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
+    """The means at the study's state, each with its interval and, in brackets, those of its controls. Probes that were
+    not fitted are left out."""
+    state = study.provenance["state"]
+    at = study.means[study.means["state"] == state]
+    sd, means = at.set_index("probe")["sd"], _means(at)
+    known = study.by_state.set_index("state").loc[state].to_dict() | {"k": study.largest_k}
+    known["l0_strength"] = study.provenance["l0_strength"]
+    said = []
+    for probe, words in _PROBES.items():
+        if probe in means and probe in probes:
+            beside = [f"{what} {means[f'{probe}_{how}']}" for how, what in _BESIDE.items() if f"{probe}_{how}" in means]
+            if sd[probe] > 0:
+                beside.insert(0, f"SD over {count(len(study.provenance['seeds']), 'seed')} {sd[probe]:.3f}")
+            said.append(words.format(**known) + f" {means[probe]}" + (f" ({', '.join(beside)})" if beside else ""))
+    return "; ".join(said)
+
+
+def _means(table: pd.DataFrame) -> dict[str, str]:
+    """Each accuracy of the table `means` with its interval, by probe."""
+    rows = zip(*(table[name] for name in ("probe", "accuracy", "low", "high")), strict=True)
+    return {probe: f"{accuracy:.3f} {within(low, high, '{:.3f}')}" for probe, accuracy, low, high in rows}
+
+
+def _hard_tasks(study: ProbingStudy) -> str:
+    """The accuracy of dense probes on tasks on which the words alone say little."""
+    hits = study.hits[study.hits["state"] == study.provenance["state"]]
+    names = ["bag_of_words", "dense", "dense_untrained"]
+    by_task = hits.groupby("task")[names].mean()
+    hard = by_task.index[by_task["bag_of_words"] < _HARD]
+    if not len(hard):
+        return ""
+    means = _means(averaged(hits[hits["task"].isin(hard)], [])[0])
+    if not {"bag_of_words", "dense"} <= set(means):
+        return ""
+    words, dense, *chance = (means[name] for name in names if name in means)
+    where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g} ({words})"
+    return (
+        f"{where} dense probes get {dense}" + "".join(f", those of the untrained model {one}" for one in chance) + "."
+    )
+
+
+def _notes(study: ProbingStudy) -> Iterator[str]:
+    """The accuracies, each with its controls."""
+    of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
+    first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
+    yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
+    if "topk" not in first and (top := _accuracies(study, ["topk"])):
+        yield f"The same with {top}."
+    if "dense" in study.by_state and (hard := _hard_tasks(study)):
+        yield hard
+    if "read_at" in study.provenance:
+        begins = study.provenance["begins_with"]
+        begin = f"begins with {begins}" if begins else "has no special token before it"
+        yield f"Each sentence {begin}, and its vector is read at {study.provenance['read_at']}."
+    yield _own_accuracy(study)
+    if groups := _groups(study):
+        yield groups
+
+
+def _groups(study: ProbingStudy) -> str:
+    """How many pairs are not used, and how many groups the others form if they share sentences; empty if neither."""
+    counts = study.provenance.get("pair_counts")  # results of interp 0.2 lack it
+    if counts is None or counts["groups"] == counts["pairs"]:
+        return ""
+    left_out = f"{counts['repeated']:,} repeat another pair of their task"
+    left_out += f" and {counts['same_tokens']:,} have the same tokens in both sentences"
+    used = counts["pairs"] - counts["repeated"] - counts["same_tokens"]
+    groups = f"the other {used:,} are in {count(counts['groups'], 'group')} that share no sentence"
+    return f"Of {count(counts['pairs'], 'pair')}, {left_out}; {groups}."
+
+
+def _own_accuracy(study: ProbingStudy) -> str:
+    """How often the model itself prefers the good sentence, by the score that was asked for and by the others. Empty
+    for a model that cannot judge."""
+    if study.judgement_means.empty:
+        return ""
+    means = _means(study.judgement_means.rename(columns={"score": "probe"}))
+    said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
+    if (of_test := study.tasks.get("model_accuracy_test")) is not None:  # results of interp 0.2 lack it
+        said[0] += f" (of the test pairs alone {of_test.mean():.3f})"
+    words = ", of whole words," * study.provenance["whole_words"]
+    what = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
+    return f"{what}: {'; '.join(said)}."
+
+
+def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
+    rows, depth = {}, {}
+    for name, study in studies.items():
+        table, state = study.by_state.set_index("state"), study.provenance["state"]
+        tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
+        rows[name] = tested | table.loc[state].to_dict()
+        depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
+        again = study.consistency.query("score == 'paired' and control == 'none'").groupby("of", sort=False)["overlap"]
+        rows[name] |= again.mean().add_prefix("found_again_").to_dict()
+    common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
+    numbers, figures = numbers_of(rows), {measure: _probes(having, measure) for measure, having in common}
+    for of, having in shared(studies, lambda one: one.consistency["of"].unique()):
+        figures[f"found_again_{of}"] = _found_again(having, of)
+    figures |= {name: _similar(having) for name, having in shared(studies, _with_similarity)}
+    best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
+    what = "What the best probes add to a bag of words in accuracy"
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
+
+
+def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
+    """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`. Dotted: a bag of words."""
+    out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
+    draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
+    for name, style in run_styles(list(tables)).items():
+        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        add_series(out, tables[name]["bag_of_words"].round(4), dotted, legend=False, hoverinfo="skip")
+    return out
+
+
+def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
+    """The share of the top 1 % of units that other pairs find again, with one line for each run: its tasks, their
+    controls, and the means with labels flipped."""
+    out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[of])
+    for number, (name, look) in enumerate(run_styles(list(studies)).items()):
+        table = only(only(studies[name].consistency, "score", "paired"), "of", of)
+        grammar = table["control"] == "none"
+        null: Style = {"name": "labels flipped", "color": GREY, "symbol": "x"}
+        none: Style = {"name": "controls, both grammatical", "color": GREY, "symbol": "square-open"}
+        drawn = [(table.loc[grammar, "null"], null, not number), (table.loc[~grammar, "overlap"], none, not number)]
+        for values, style, legend in [*drawn, (table.loc[grammar, "overlap"], look, False)]:
+            points = pd.Series(look["name"], values.round(4))
+            add_series(out, points, style, hover="%{x:.3f}", mode="markers", size=8, legend=legend)
+    return out.update_yaxes(autorange="reversed", type="category").update_xaxes(rangemode="tozero")
+
+
+def _with_similarity(study: ProbingStudy) -> list[str]:
+    several = study.similarity["task_a"] != study.similarity["task_b"]
+    return ["pair_similarity"] if several.any() else []
+
+
+def _similar(studies: Mapping[str, ProbingStudy]) -> Figure:
+    """Mean cosine of the differences good minus bad of two tasks, by depth."""
+    out = figure("Do tasks share a direction?", DEPTH, "cosine", subtitle="of the mean differences good minus bad")
+    lines = {}
+    for name, study in studies.items():
+        table = study.similarity
+        table = table[(table["control_a"] == "none") & (table["control_b"] == "none")]
+        means = table[table["task_a"] != table["task_b"]].groupby("at")["cosine"].mean()
+        lines[name] = means.set_axis(means.index / layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
+    return out

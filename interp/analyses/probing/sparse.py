@@ -1,0 +1,123 @@
+"""A single sparse probe with scikit-learn's interface."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Shaped
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from interp.analyses.probing.fitting import fit_dense, fit_sparse, scores, top
+from interp.analyses.probing.options import STEPS, Unit
+from interp.support.checks import check_choice
+
+__all__ = ["SparseProbe"]
+
+
+class SparseProbe(ClassifierMixin, BaseEstimator):
+    """A linear probe without intercept that reads few dimensions: `p = σ(w ⊙ m · x)`.
+
+    `"l0"` learns the gates m (`interp.probing.fitting.fit_sparse`). `"topk"` opens the k dimensions with the largest
+    Welch t, and fits an L2 logistic regression (C = 1) to them (Gurnee et al. 2023). `"dense"` opens all dimensions.
+    Inputs are standardised with the training mean and SD unless `raw`. On raw states, a probe without intercept uses a
+    dimension with a large mean as an intercept.
+
+    Learned attributes are `coef_` (w ⊙ m, `[d]`, for standardised inputs), `gate_` (m, `[d]`), `mean_`, `scale_`,
+    `classes_`, `n_open_` and `n_features_in_`.
+
+    Args:
+        method: how dimensions are chosen.
+        l0_strength: λ of `"l0"`, in (0, 1]. A small value opens few gates.
+        k: the number of dimensions of `"topk"`.
+        raw: do not standardise the inputs.
+        unit: what raw inputs are divided by: with `"rms"` by their root mean square over samples and dimensions, a
+            single number, so that λ and C do not depend on the unit of the inputs; with `"none"` by nothing.
+        steps: the number of optimiser steps of `"l0"`.
+        seed: the seed for its weights, gates and noise.
+    """
+
+    def __init__(
+        self,
+        method: Literal["l0", "topk", "dense"] = "l0",
+        *,
+        l0_strength: float | int = 0.2,
+        k: int = 40,
+        raw: bool = False,
+        unit: Unit = "rms",
+        steps: int = STEPS,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.l0_strength = l0_strength
+        self.k = k
+        self.raw = raw
+        self.unit = unit
+        self.steps = steps
+        self.seed = seed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "SparseProbe":
+        """Fit to samples `[n, d]` and two classes.
+
+        Raises ValueError for NaN, for any number of classes other than two, an unknown method or unit, λ outside (0,
+        1], fewer steps than one, a seed outside 0 … 2**63 − 1, and k > d.
+        """
+        check_choice("unit", self.unit, get_args(Unit))
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            n = "1 class" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
+            raise ValueError(f"Only binary classification is supported. The number of classes must be two, found {n}")
+        d = X.shape[1]
+        self.mean_ = np.zeros(d) if self.raw else X.mean(0, dtype=np.float64)
+        spread = X.std(0, dtype=np.float64)
+        if self.raw:
+            rms = float(np.sqrt(np.mean(X**2, dtype=np.float64)))
+            spread = np.full(d, rms if self.unit == "rms" and rms > 0 else 1.0)
+        self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
+        target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
+        if self.method == "l0":
+            Z = self._standardised(X)
+            found = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
+            self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (found.gate, found.coefficients))
+        elif self.method in ("topk", "dense"):
+            chosen = np.ones(d, dtype=bool)
+            if self.method == "topk":
+                chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
+            self.gate_, self.coef_ = chosen.astype(np.float64), np.zeros(d)
+            self.coef_[chosen] = fit_dense(self._standardised(X, chosen), target)[0, 0].numpy()
+        else:
+            raise ValueError(f"unknown method {self.method!r}; expected 'l0', 'topk' or 'dense'")
+        self.n_open_ = int((self.gate_ > 0).sum())
+        return self
+
+    def _standardised(
+        self, X: Float[np.ndarray, "n d"], chosen: Bool[np.ndarray, " d"] | slice = slice(None)
+    ) -> Float[Tensor, "1 n chosen"]:
+        Z = (X[:, chosen] - self.mean_[chosen]) / self.scale_[chosen]
+        return torch.from_numpy(Z.astype(X.dtype))[None]
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, " n"]:
+        """`(w ⊙ m) · x` for each sample. A value above 0 means the second class."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
+        return ((X - self.mean_) / self.scale_) @ self.coef_
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
+        """The class of each sample."""
+        above = self.decision_function(X) > 0
+        return self.classes_[above.astype(int)]
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n 2"]:
+        """Probabilities of both classes, `[n, 2]`."""
+        p = expit(self.decision_function(X))
+        return np.stack([1 - p, p], 1)

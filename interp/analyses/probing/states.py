@@ -1,0 +1,319 @@
+"""Hidden states of minimal pairs: one vector per sentence and layer."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from interp.analyses.probing.options import Position
+from interp.corpora.batching import Batch
+from interp.corpora.frames import frame, settled_bos, tokenizer_of
+from interp.corpora.pairs import check_pairs, sentences_of
+from interp.corpora.sentences import encode, sentence_rows, together
+from interp.corpora.tokens import Counted
+from interp.models.identity import check_weights, config_hash, weight_hash
+from interp.models.running import active_hooks, hooks_of_others, running
+from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name, view
+from interp.passes import distributed
+from interp.passes.checkpoint import Checkpoint, identity, is_finished
+from interp.passes.contexts import LargestTokens
+from interp.passes.observers import forward
+from interp.support.checks import check_choice, warn, whole_number
+from interp.support.choices import Bos, Several, listed
+from interp.support.disk import uninterrupted
+
+__all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of"]
+__all__ += ["frame_of", "state_rows"]
+
+Of = Literal["residual", "neurons", "heads"]
+TOKENS_AT_ONCE = 4_096
+SENTENCES_PER_SHARD = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """One vector for each sentence of each pair, by state.
+
+    `pairs` is the table that was read. `states` are the numbers of the states: 0 for the embeddings and L + 1 after
+    block L, or block numbers for neurons and heads. `width` is the length of a vector. `load(state)` returns
+    `[pairs, 2, width]`, with good before bad. `rows` are the token ids of the sentences, good and bad in turn. `tokens`
+    has the tokens at which each dimension is largest, if `collect` was asked for them.
+    """
+
+    pairs: pd.DataFrame
+    states: tuple[int, ...]
+    width: int
+    settings: dict[str, Any]
+    rows: Sequence[list[int]] = field(default=(), repr=False)
+    tokens: LargestTokens | None = field(default=None, repr=False)
+    _shards: tuple[Checkpoint, ...] = field(default=(), repr=False)
+    _kept: dict[int, Float[np.ndarray, "pairs 2 width"]] = field(default_factory=dict, repr=False)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks, in the order of the pairs."""
+        return list(dict.fromkeys(self.pairs["UID"]))
+
+    def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
+        """The vectors of one state.
+
+        Raises ValueError for a state that was not collected, for a damaged shard, if the vectors do not belong to
+        `pairs`, and for values that are not finite.
+        """
+        if state not in self.states:
+            raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
+        if self._shards:
+            name = str(state)
+            parts = [shard.load([name])[0][name] for shard in self._shards]
+            vectors = rearrange(torch.cat(parts).numpy(), "(pair side) width -> pair side width", side=2)
+        else:
+            vectors = self._kept[state]
+        if len(vectors) != len(self.pairs):
+            found = f"state {state} was collected from {len(vectors)} pairs, but `pairs` has {len(self.pairs)}"
+            raise ValueError(f"{found}; collect the pairs that are wanted, or name their tasks")
+        _check_finite(vectors, state)
+        return vectors
+
+
+@torch.no_grad()
+def collect(
+    model: Model,
+    pairs: pd.DataFrame,
+    *,
+    states: Several[int] | None = None,
+    layers: Several[int] | None = None,
+    position: Position | None = None,
+    of: Of = "residual",
+    bos: Bos = "auto",
+    largest: bool = False,
+    directory: str | os.PathLike[str] | None = None,
+    memory: float | int = 2e9,
+    progress: bool = True,
+) -> States:
+    """Read one vector per sentence and layer from a model, in one pass, without keeping anything else.
+
+    Args:
+        pairs: a table from `interp.corpora.pairs`.
+        states: hidden states of the residual stream, 0 (the embeddings) … n_layers. Default: all.
+        layers: block numbers, for neurons and heads. Default: all.
+        position: where a sentence is read. `"eos"` is an appended end-of-sequence token (an encoder's `[SEP]`), and the
+            default for causal models. `"last"` is the last token of the sentence, and `"mean"` the mean over all its
+            tokens, including special ones. `"cls"` is an encoder's `[CLS]`, and its default.
+        of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
+            with all heads of a layer side by side).
+        bos: put the beginning-of-sequence token first. `"auto"`: see `interp.corpora.batches`.
+        largest: keep for each dimension the 20 tokens of all sentences at which it is largest
+            (`interp.probing.contexts.neuron_tokens`).
+        directory: a directory for safetensors shards. A run that was killed resumes with the shard it was writing.
+        memory: the number of bytes that may be kept without a directory.
+
+    Raises ValueError for a table without pairs, for a sentence that is longer than the context or has no tokens, for
+    the tokenizer of another model, for a layer that does not exist, for states that are not finite or too large for
+    `memory`, for a directory of another run, and for a directory while hooks are active on the model. Raises TypeError
+    for arguments of another type.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> states.states
+        (6,)
+    """
+    check_model(model)
+    check_pairs(pairs)
+    position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
+    check_choice("of", of, get_args(Of))
+    sites = sites_of(model, states, layers, of, position)
+    sentences = sentences_of(pairs)
+    rows, tokenizer = state_rows(model, sentences, position, bos=bos), tokenizer_of(model)
+    counted = Counted.of(np.concatenate(encode(tokenizer, sentences)), tokenizer)
+    settings = {
+        "weight_hash": weight_hash(model), "config_hash": config_hash(model),
+        "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
+        "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
+        "states": list(sites.names), "position": position, "of": of, "bos": settled_bos(model, bos),
+        **frame_of(model, rows[0], position, bos),
+        "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
+    }  # fmt: skip
+    size = 4.0 * len(rows) * sites.width * len(sites.names)
+    if directory is None and size > memory:
+        raise ValueError(f"the states take {size / 1e9:.1f} GB, but memory is {memory / 1e9:.1f} GB; give a directory")
+    found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
+    with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
+        if directory is None:
+            tokens = LargestTokens(model, sites.names, sites.width) if largest else None
+            vectors = _read(model, rows, sites, bar, tokens)
+            by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
+            kept = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
+            return replace(found, tokens=tokens, _kept=kept)
+        run, shards = identity(model, states=settings, largest=largest), []
+        for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
+            path = Path(directory) / f"states-{number:05d}.safetensors"
+            shards.append(Checkpoint(path, run | {"first sentence": start}))
+            part = rows[start : start + SENTENCES_PER_SHARD]
+            if number in distributed.part() and shards[-1].load([])[1] is not None:
+                tokens = LargestTokens(model, sites.names, sites.width) if largest else None
+                _read(model, part, sites, bar, tokens, start, shards[-1])
+            else:
+                bar.update(len(part))
+        distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
+    tokens = _merged(LargestTokens(model, sites.names, sites.width), shards) if largest else None
+    return replace(found, tokens=tokens, _shards=tuple(shards))
+
+
+def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestTokens:
+    """The largest tokens of all shards together."""
+    for shard in shards:
+        part = copy(tokens)
+        part.state = shard.load(tokens.state)[0]
+        tokens.merge(part)
+    return tokens
+
+
+class Sites(NamedTuple):
+    """Where vectors are read: the hook points by state (or by layer for neurons and heads), their width, the
+    position."""
+
+    names: dict[int, str]
+    width: int
+    position: Position
+
+
+def sites_of(
+    model: Model, states: Several[int] | None, layers: Several[int] | None, of: Of, position: Position
+) -> Sites:
+    """Where `collect` reads. Raises ValueError for states or layers that do not exist or do not fit `of`."""
+    cfg = model.cfg
+    what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
+    if other is not None:
+        raise ValueError(f"of={of!r} is read at {what}s; give {what}s= and leave the other out")
+    if of == "residual":
+        every, width = {state: state_name(model, state) for state in range(cfg.n_layers + 1)}, cfg.d_model
+    else:
+        site: Site = "mlp_post" if of == "neurons" else "z"
+        every = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
+        width = (view(model).d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
+    chosen = list(every) if given is None else [whole_number(number, what) for number in listed(given)]
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
+        raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
+    return Sites({number: every[number] for number in chosen}, width, position)
+
+
+def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bos: Bos = "auto") -> list[list[int]]:
+    """The token ids of every sentence, with the special tokens that its states are read with.
+
+    Raises the errors of `collect`.
+    """
+    check_weights(model)
+    if position == "cls" and not is_encoder(model):
+        raise ValueError("position 'cls' is for encoders; a causal model's first token does not see the sentence")
+    end = [_end(tokenizer_of(model))] if position == "eos" and not is_encoder(model) else []
+    return sentence_rows(model, sentences, bos=bos, end=end)
+
+
+def frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
+    """The tokens before each sentence, and the token at which it is read: a special one, or that of its position."""
+    name = tokenizer_of(model).convert_ids_to_tokens
+    begins, at = row[: len(frame(model, bos).alone[0])], {"cls": 0, "eos": -1}.get(position)
+    read_at = {"last": "the last token of the sentence", "mean": "the mean over all tokens"}
+    return {"begins_with": " ".join(name(begins)) or None, "read_at": read_at.get(position) or name([row[at or 0]])[0]}
+
+
+def _end(tokenizer: Any) -> int:
+    for name in ("eos", "sep", "bos", "pad"):
+        if (token_id := getattr(tokenizer, f"{name}_token_id")) is not None:
+            if name != "eos":
+                token = getattr(tokenizer, f"{name}_token")
+                warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead")
+            return int(token_id)
+    raise ValueError("this tokenizer has no token to append; choose position='last' or 'mean'")
+
+
+def _read(
+    model: Model,
+    rows: list[list[int]],
+    sites: Sites,
+    bar: Any,
+    tokens: LargestTokens | None = None,
+    first: int = 0,
+    shard: Checkpoint | None = None,
+) -> dict[str, Float[Tensor, "sentences width"]]:
+    """The vectors of all rows, whose numbers begin with `first`. A shard stores them, on Ctrl-C those read so far, and
+    the next call resumes from it."""
+    known, done = ({}, 0) if shard is None else shard.load()
+    held = {} if tokens is None else tokens.state
+    held |= {name: known.pop(name) for name in held if name in known}
+    found = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | known
+    start, hooks = done, hooks_of_others(model)
+    try:
+        for number, (chosen, batch) in enumerate(batches_of(model, rows)):
+            if number >= (start or 0):
+                recipe = _recipe(model, sites, batch, found, chosen)
+                if tokens is not None:
+                    recipe += tokens.hooks(replace(batch, rows=first + torch.tensor(chosen)))
+                with running(model, recipe, expected=hooks):
+                    forward(model, batch, model.cfg.n_layers)
+                with uninterrupted():
+                    if tokens is not None:
+                        tokens.commit()
+                    done = number + 1
+            bar.update(len(chosen))
+    except KeyboardInterrupt:
+        if shard is not None and done != start:
+            with uninterrupted():
+                shard.save(found | held, done)
+        raise
+    for state, values in found.items():
+        _check_finite(values.numpy(), state)
+    if shard is not None:
+        shard.save(found | held)
+    return found
+
+
+def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
+
+
+def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:
+    """Batches of rows in order of length, which need little padding on the right, with the numbers of their rows."""
+    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for group in together(by_length, lambda i: len(rows[i]), TOKENS_AT_ONCE):
+        yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
+
+
+def read_at(model: Model, mask: Int[Tensor, "batch pos"], position: Position) -> Int[Tensor, " batch"]:
+    """The position at which each row is read; for `mean`, its last position."""
+    last = mask.sum(1) - 1
+    return {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
+
+
+def _recipe(model: Model, sites: Sites, batch: Batch, into: dict[str, Tensor], chosen: list[int]) -> Recipe:
+    """Hooks that keep one vector of each row of a batch."""
+    where = read_at(model, batch.mask, sites.position)
+
+    def keep(activation: Tensor, hook: object, state: int) -> None:
+        values = activation.flatten(2)
+        if sites.position == "mean":
+            values, real = values.float(), batch.mask[..., None]
+            picked = (values * real).sum(1) / real.sum(1)
+        else:
+            picked = values[torch.arange(len(values), device=values.device), where]
+        into[str(state)][chosen] = picked.float().cpu()
+
+    return [(name, partial(keep, state=state)) for state, name in sites.names.items()]

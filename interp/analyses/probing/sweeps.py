@@ -1,0 +1,346 @@
+"""All probes of a set of states: methods × tasks × λ or k × seeds × controls, one state at a time."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from typing import Any, ClassVar, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from tqdm.auto import tqdm
+
+from interp.analyses.probing.columns import IN_PAPER, MEANINGS
+from interp.analyses.probing.equivalence import random_sets
+from interp.analyses.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
+from interp.analyses.probing.group import Group, dense_on, ranked, words_right
+from interp.analyses.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Selector, Unit
+from interp.analyses.probing.splits import Split, of_equal_size, split_tasks, used_pairs
+from interp.analyses.probing.states import States
+from interp.models.running import find_device
+from interp.passes.checkpoint import Checkpoint, is_finished, kept_each
+from interp.results.result import Result
+from interp.support.checks import check_choice, check_seed, check_table, warn, whole_number
+from interp.support.choices import Several, listed
+
+__all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
+
+_Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
+SHOWN_L0_STRENGTH = 0.2  # the λ whose gates are in the table of neurons
+_SHOWN = {
+    ("dense", "none"): "dense", ("l0", "none"): "l0", ("topk:welch", "none"): "topk",
+    ("dense", "flip"): "dense_flipped", ("l0", "rotation"): "l0_rotated", ("topk:welch", "rotation"): "topk_rotated",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep(Result):
+    """The result of `sweep`.
+
+    - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
+      pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
+      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`; each is
+      missing for the other methods. low and high are Wilson's 95 % intervals
+      (`interp.probing.uncertainty.share_interval`). rms is the root mean square of the training states, in the model's
+      unit, over sentences and dimensions.
+    - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs, p
+      adjusted over the dimensions of a task and state (Benjamini and Hochberg), the `l0` probe with the first seed and
+      λ = .2 (or the nearest λ), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
+    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %. k is 1, 2, 4 … 32 times
+      the number of the top for every task, with sizes in between if `equivalence` has a ratio for the task.
+    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy, top_low): how many times as many
+      random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, at least one), according to an isotonic fit of the
+      mean over 20 draws, on sizes that grow by factors of at most 1.25. It is 1 if equally many already do. low and
+      high are a 95 % interval from a joint bootstrap of test pairs and draws. The ratio is NaN if `top_low`, the
+      one-sided 99 % lower bound of the top's accuracy, is not above chance. `censored` is true if not even all
+      dimensions reach it, for the point or for the upper end; then ratio or high is only a lower bound.
+    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): for each test
+      pair (its row in the table of pairs), the share of its two sentences that each probe gets right. Pairs that share
+      a sentence are one observation: the first of them, with their mean. `l0` is at λ = .2
+      or the nearest, as a mean over seeds, and `topk` at the largest k. Values of probes that were not fitted are NaN.
+    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): the agreement of |t| with the gates at each
+      λ.
+    """
+
+    analysis: ClassVar[str] = "sweep"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    probes: pd.DataFrame
+    neurons: pd.DataFrame
+    random_k: pd.DataFrame
+    equivalence: pd.DataFrame
+    agreement: pd.DataFrame
+    hits: pd.DataFrame
+
+
+_COLUMNS = {
+    "probes": ["task", "state", "method", "l0_strength", "k", "C", "seed", "control", "accuracy", "accuracy_low",
+               "accuracy_high", "pair_accuracy", "pair_accuracy_low", "pair_accuracy_high", "validation_accuracy",
+               "bag_of_words", "n_open", "open_fraction", "expected_open", "n_test", "rms"],
+    "neurons": ["task", "state", "dim", "t", "p_adjusted", "gate", "weight", "mean", "scale"],
+    "random_k": ["task", "state", "k", "draw", "accuracy"],
+    "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy", "top_low"],
+    "agreement": ["task", "state", "l0_strength", "spearman", "spearman_max", "auroc"],
+    "hits": ["task", "state", "pair", *_SHOWN.values(), "bag_of_words"],
+}  # fmt: skip
+
+
+def sweep(
+    collected: States,
+    *,
+    tasks: Several[str] | None = None,
+    states: Several[int] | None = None,
+    methods: Several[Method] = METHODS,
+    selectors: Several[Selector] = ("welch",),
+    l0_strengths: Several[float | int] = L0_STRENGTHS,
+    ks: Several[int] = KS,
+    seeds: Several[int] = SEEDS,
+    controls: Several[Control] = ("none", "flip"),
+    raw: bool = False,
+    unit: Unit = "rms",
+    steps: int = STEPS,
+    device: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Sweep:
+    """Fit every probe of every task and state, with all probes of a state as one batched problem.
+
+    Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed. Pairs that share a sentence stay
+    together, and pairs that the model cannot tell apart, or that are repeated, are left out; see
+    `interp.probing.splits`. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether
+    good is above bad; equal scores count half). States are standardised with the training mean and SD unless `raw`.
+    `bag_of_words` is the accuracy of an L2 logistic regression on word counts with the same split. There are two
+    controls. `flip` swaps labels within half of the pairs, so that nothing can be learned except the sentences
+    themselves. `rotation` fits `l0` and `topk` in a random orthogonal basis of the standardised states: a probe that
+    needs equally many dimensions there reads a subspace and not particular neurons. (A dense probe is the same in every
+    basis.)
+
+    Args:
+        tasks, states: the tasks and states to use. Default: all.
+        l0_strengths: λ of `l0`.
+        ks: k of `topk`. Values above the width are refused.
+        controls: `"none"` (no control), `flip` (for `l0` and `dense`) and `rotation` (for `l0` and `topk`).
+        seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with others.
+        raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an intercept.
+        unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square of its
+            training states over sentences and dimensions, so that λ and C mean the same at every depth. With `"none"`
+            they are not divided, as in the paper; the result then depends on the unit of the residual stream, and there
+            is a warning.
+        directory: a directory that stores each finished state, to resume from.
+
+    Warns if, on raw states, no gate opens for any task at some λ and state.
+
+    Raises ValueError for a task with fewer than 10 groups of pairs that share no sentence, k above the width, λ outside
+    (0, 1], missing methods or controls, unknown names, fewer steps than one, and a seed outside 0 … 2**63 − 1. Raises
+    TypeError for k, seeds or steps that are not whole numbers.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = sweep(states, methods=["dense"], controls=["none"], progress=False)
+        >>> found.probes["method"].unique().tolist()
+        ['dense']
+    """
+    options = checked_options(
+        collected.width, methods=methods, selectors=selectors, l0_strengths=l0_strengths, ks=ks, seeds=seeds,
+        controls=controls,
+    )  # fmt: skip
+    check_unit(raw, unit)
+    splits = split_tasks(collected.pairs, tasks, collected.rows)
+    numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
+    if not numbers:
+        raise ValueError("states is empty; name at least one state, or leave it out for all of them")
+    asked = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
+    asked["steps"] = whole_number(steps, "steps", least=1)
+    words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
+    bag_of_words = {task: float(right.mean()) for task, right in words.items()}
+    settings = {"states": collected.settings, **asked, "bag_of_words": bag_of_words}
+    kept = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
+    left = sum(one is None or not is_finished(one.path) for one in kept.values())
+    bases = {control == "rotation" for control in options["controls"]}
+    work = left * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
+    with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
+        make = partial(_tables, collected, splits, words, settings, find_device(device), bar.update)
+        parts = kept_each([(one, partial(make, state)) for state, one in kept.items()])
+    merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
+    if raw:
+        _warn_of_closed_gates(merged["probes"], merged["neurons"])
+    of_states = ("weight_hash", "of", "position", "begins_with", "read_at")
+    about = {key: collected.settings.get(key) for key in of_states}
+    about["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
+    return Sweep(provenance=asked | about, **merged)
+
+
+def checked_options(width: float = math.inf, **given: Any) -> dict[str, Any]:
+    """The lists among the options of `sweep`, by name.
+
+    Raises ValueError for options that are impossible with states of this width (by default, of any width), and
+    TypeError for k or seeds that are not whole numbers.
+    """
+    options = {name: listed(values) for name, values in given.items()}
+    for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
+        if not options[name] or not set(options[name]) <= set(get_args(kind)):
+            raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")
+    for name in ("l0_strengths", "seeds"):
+        if not options[name]:
+            raise ValueError(f"{name} is empty; give at least one")
+    seeds, ks = [check_seed(seed) for seed in options["seeds"]], [whole_number(k, "k") for k in options["ks"]]
+    if "topk" in options["methods"] and not all(1 <= k <= width for k in ks):
+        raise ValueError(f"ks must be 1 … {width} dimensions, found {ks}")
+    return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
+
+
+def check_unit(raw: bool, unit: str) -> None:
+    """Raise ValueError for an unknown unit, and warn if the result depends on the unit of the residual stream."""
+    check_choice("unit", unit, get_args(Unit))
+    if raw and unit == "none":
+        what = "states are neither standardised nor divided by their root mean square"
+        depends = "which gates open, and the accuracy, depend on the unit of the residual stream"
+        warn(f"{what}: {depends}; unit='rms' keeps the basis and removes that dependence")
+
+
+def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
+    """Warn if all gates of all tasks are closed although the state is not constant."""
+    varies = neurons.groupby("state")["t"].agg(lambda t: t.abs().max() > 0)
+    plain = probes[(probes["method"] == "l0") & (probes["control"] == "none")]
+    most = plain.groupby(["l0_strength", "state"])["n_open"].max().reset_index()
+    closed = most[(most["n_open"] == 0) & most["state"].map(varies)]
+    if not closed.empty:
+        each = zip(closed["l0_strength"], closed["state"], strict=True)
+        where = "; ".join(f"λ = {l0_strength:g} at state {state}" for l0_strength, state in each)
+        warn(f"no gate opens for {where}: these probes read nothing and are at chance; a larger λ opens more gates")
+
+
+def shown_l0_strength(l0_strengths: Iterable[float]) -> float:
+    """The λ whose gates are in the table of neurons: .2, or the nearest."""
+    return min(l0_strengths, key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
+
+
+def check_neurons(neurons: pd.DataFrame) -> None:
+    """Raise ValueError for a table `neurons` in which a task and state does not have each dimension 0 … d − 1 once."""
+    check_table(neurons, "neurons", ["task", "state", "dim", "gate", "weight"], ["task", "state", "dim"])
+    width = neurons["dim"].max() + 1
+    sizes = neurons.groupby(["task", "state"], sort=False).size()
+    for (task, state), size in sizes[sizes != width].items():
+        missing = f"{size} of the {width} dimensions of task {task!r} at state {state}"
+        raise ValueError(f"neurons has {missing}; give the unmodified table of the sweep")
+
+
+def _tables(
+    states: States,
+    splits: dict[str, Split],
+    words: dict[str, Float[np.ndarray, " groups"]],
+    settings: dict[str, Any],
+    device: torch.device,
+    tick: Tick,
+    state: int,
+) -> dict[str, pd.DataFrame]:
+    """All tables of one state. Tasks of the same size are fitted together."""
+    vectors, controls = states.load(state), settings["controls"]
+    found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
+    for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
+        rotation = _rotation(states.width) if rotated else None
+        in_basis = [control for control in controls if (control == "rotation") == rotated]
+        group = Group(
+            vectors, some, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
+        )  # fmt: skip
+        if not rotated:
+            found["hits"] += [_right(group, "bag_of_words", np.stack([words[task] for task in some]))]
+        for name, table in _fitted(group, in_basis, settings, tick):
+            found[name].append(table)
+    nothing = pd.DataFrame({"task": pd.Series(dtype="str")})
+    merged = {name: pd.concat(tables or [nothing], ignore_index=True) for name, tables in found.items()}
+    once = merged["hits"].drop_duplicates(["task", "pair", "kind"])
+    wide = once.pivot(index=["task", "pair"], columns="kind", values="right").reset_index().rename_axis(columns=None)
+    merged["hits"] = wide.sort_values("pair", ignore_index=True)
+    merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
+    whole = {name: merged[name].assign(state=state).reindex(columns=columns) for name, columns in _COLUMNS.items()}
+    return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
+
+
+def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks groups"]) -> pd.DataFrame:
+    """One row per task and group of test pairs."""
+    tasks = np.repeat(group.tasks, group.n_test)
+    return pd.DataFrame({"task": tasks, "pair": group.test.ravel(), "kind": kind, "right": right.ravel()})
+
+
+@cache
+def _rotation(d: int) -> Float[np.ndarray, "d d"]:
+    """A random orthogonal matrix, the same for every state and task."""
+    return np.asarray(stats.ortho_group.rvs(d, random_state=0)) if d > 1 else np.ones((1, 1))
+
+
+def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
+    """Tables of some controls in one basis, each with the name of the table that it is part of."""
+    methods, rotated = settings["methods"], "rotation" in controls  # dense probes are the same in every basis
+    if "l0" in methods and controls:
+        yield from _sparse(group, controls, settings, tick)
+    if "dense" in methods and controls and not rotated:
+        weight = fit_dense(group.X, group.targets([(control, 0) for control in controls]))
+        for i, control in enumerate(controls):
+            yield "probes", group.rows(weight[:, i], control, method="dense", C=1.0)
+            yield "hits", _right(group, _SHOWN["dense", control], group.right(weight[:, i], control))
+    if "topk" in methods:
+        for basis, selector in product([control for control in controls if control != "flip"], settings["selectors"]):
+            order = ranked(group, selector)
+            method = f"topk:{selector}"
+            for k in settings["ks"]:
+                weight = dense_on(group, order[:, :k])
+                yield "probes", group.rows(weight, basis, method=method, k=k)
+                if k == max(settings["ks"]) and selector == "welch":
+                    yield "hits", _right(group, _SHOWN[method, basis], group.right(weight))
+    if "random" in methods and not rotated:
+        yield from zip(("random_k", "equivalence"), random_sets(group), strict=True)
+
+
+def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
+    columns = list(product(controls, settings["l0_strengths"], settings["seeds"]))
+    _, l0_strengths, seeds = zip(*columns, strict=True)
+    y = group.targets([(control, seed) for control, _, seed in columns])
+    found = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
+    for i, (control, l0_strength, seed) in enumerate(columns):
+        expected = found.expected_open[:, i].mean(1).double().cpu().numpy()
+        about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
+        yield "probes", group.rows(found.coefficients[:, i], control, seed, **about)
+    for control in [control for control in controls if control != "flip"]:
+        shown = shown_l0_strength(l0_strengths)
+        mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown)]
+        right = np.mean([group.right(found.coefficients[:, i]) for i in mine], axis=0)
+        yield "hits", _right(group, _SHOWN["l0", control], right)
+    if "none" in controls:
+        plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
+        gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
+        shown = plain[shown_l0_strength(plain)]
+        p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
+        values = {"t": group.t, "p_adjusted": p_adjusted, "gate": gates[:, shown], "weight": weights[:, shown]}
+        values |= {"mean": group.mean, "scale": group.spread}
+        where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
+        flat = {name: part.ravel() for name, part in values.items()}
+        yield "neurons", pd.DataFrame(flat, index=where).reset_index()
+        rows = [
+            {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), gates[i, column])
+            for (l0_strength, column), (i, task) in product(plain.items(), enumerate(group.tasks))
+        ]
+        yield "agreement", pd.DataFrame(rows)
+
+
+def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dict[str, float]:
+    """Spearman's correlation of |t| and the gates, its largest value given the gates' ties, and the AUROC of |t| for
+    open gates."""
+    _, counts = np.unique(gate, return_counts=True)
+    n = float(len(gate))
+    most = np.sqrt(max(0.0, 1 - ((counts**3.0) - counts).sum() / (n**3 - n)))
+    is_open = gate > 0
+    rank = stats.rankdata(t)  # of t itself, which may be infinite
+    auroc = roc_auc_score(is_open, rank) if 0 < is_open.sum() < n else np.nan
+    spearman = stats.spearmanr(rank, gate).statistic if np.ptp(gate) > 0 and np.ptp(rank) > 0 else np.nan
+    return {"spearman": float(spearman), "spearman_max": float(most), "auroc": float(auroc)}

@@ -1,0 +1,398 @@
+"""The whole of question 4, for one model and one table of minimal pairs."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import pandas as pd
+
+from interp.analyses.probing.accuracy import LEAST_ACCURACY, ablation_effect
+from interp.analyses.probing.atlas.findings import atlas_findings
+from interp.analyses.probing.atlas.reading import unit_passes
+from interp.analyses.probing.atlas.sums import places
+from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
+from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
+from interp.analyses.probing.equivalence import n_top
+from interp.analyses.probing.findings import beyond, concentrated, held, more_pairs, needed
+from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
+from interp.analyses.probing.options import KS, ProbingOptions, Score, Unit
+from interp.analyses.probing.probes import pair_scores, probe
+from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
+from interp.analyses.probing.splits import split_tasks
+from interp.analyses.probing.states import States, collect
+from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, shown_l0_strength, sweep
+from interp.analyses.probing.uncertainty import averaged, compared, counted
+from interp.corpora import pairs as minimal_pairs
+from interp.corpora.controls import controls_of
+from interp.corpora.pairs import PairTable, sentences_of
+from interp.corpora.sentences import sentence_rows
+from interp.models import untrained
+from interp.models.sites import Model, check_model
+from interp.passes.execution import Passes, asks
+from interp.results.findings import Finding
+from interp.results.result import provenance
+from interp.support.checks import check_choice, warn, whole_number
+from interp.support.choices import listed
+
+__all__ = ["ProbingStudy", "changes", "check_asked", "study"]
+
+_ABLATED = 100  # the most test pairs per task
+_VIEWED = 3  # the number of tasks whose tokens are shown
+_BY_STATE = {
+    "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
+    "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
+    "l0_untrained": ("l0", "untrained"), "topk_untrained": ("topk:welch", "untrained"),
+    "topk_rotated": ("topk:welch", "rotation"),
+}  # fmt: skip
+_COMPARED = [
+    *((probe, "bag_of_words") for probe in ("dense", "l0", "topk")),
+    *((probe, f"{probe}_untrained") for probe in ("dense", "l0", "topk")),
+    *((probe, f"{probe}_rotated") for probe in ("l0", "topk")),
+]
+
+
+@dataclass(frozen=True, eq=False)
+class ProbingStudy(Atlas, Sweep):
+    """The result of `study`: the tables of `sweep`, tables for one state, and with `atlas` those of `map_units`.
+
+    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged, model_accuracy_test,
+      n_judged_test): the tasks, and the share of pairs whose good sentence the model itself finds more probable,
+      according to `provenance["score"]`: of all pairs that it can tell apart, and of the test pairs among them.
+    - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
+      p_adjusted): the share of all pairs for each score, and its difference from the share by `provenance["score"]`;
+      see `minimal_pair_accuracy`.
+    - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
+      n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
+      judges better or worse than `provenance["score"]`, at an adjusted p of .05.
+    - `means` (state, probe, accuracy, low, high, sd): the mean over tasks of each column of `hits`, with its 95 %
+      interval by a bootstrap of tasks and then of test pairs within them. sd is the standard deviation over seeds.
+    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): the difference of two means,
+      pair by pair, and the number of tasks on which one is above or below the other according to `comparisons`, at an
+      adjusted p of .05.
+    - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task; see
+      `interp.probing.uncertainty.compared`.
+    - `transfer`, `general`, `overlap`, `ablation`: see the functions of these names. All are at `provenance["state"]`.
+    - `views` (task, state, sentence, position, token, score): the score of the sparse probe at every token of a test
+      pair, for the first pair of each of the three tasks on which the probes with `provenance["l0_strength"]` are most
+      accurate.
+    - `contexts`: for each neuron that a sparse probe reads at `provenance["state"]`, the 20 tokens of the sentences at
+      which its magnitude is largest; see `interp.probing.contexts.neuron_tokens`.
+
+    In `probes`, the control `untrained` is the same architecture with random weights. `hits` has its probes too
+    (`dense_untrained`, `l0_untrained`, `topk_untrained`). `equivalence` has the accuracy of its top as
+    `untrained_accuracy`, and no ratio if `top_low` is not above that.
+    """
+
+    analysis: ClassVar[str] = "probing"
+
+    tasks: pd.DataFrame
+    judgements: pd.DataFrame
+    judgement_means: pd.DataFrame
+    means: pd.DataFrame
+    differences: pd.DataFrame
+    comparisons: pd.DataFrame
+    transfer: pd.DataFrame
+    general: pd.DataFrame
+    overlap: pd.DataFrame
+    ablation: pd.DataFrame
+    views: pd.DataFrame
+    contexts: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        state = self.provenance["state"]
+        n_test = int(self.hits.groupby(["state", "task"]).size().min())
+        found: list[Finding] = []
+        for table, of in ((self.differences, beyond), (self.equivalence, concentrated)):
+            found += (more_pairs(one, n_test, len(self.tasks)) for one in of(table[table["state"] == state]))
+        if not self.transfer.empty:
+            found += held(self.transfer, self.provenance["l0_strength"])
+        return (*found, *needed(changes(self.ablation)), *atlas_findings(self))
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {self.where}", self.by_state)}
+        if not self.general.empty:
+            tables["never_seen"] = (f"probes on tasks they have not seen: {self.where}", self.never_seen)
+        removed = f"neurons removed at state {self.provenance['state']}: {self.where}"
+        return tables | {"ablation": (removed, self.ablated)}
+
+    @property
+    def largest_k(self) -> float:
+        """The largest k of the top-k probes; NaN if there are none."""
+        return _largest_k(self.probes)
+
+    @property
+    def by_state(self) -> pd.DataFrame:
+        """Mean accuracies over tasks for each state: dense, sparse and largest-k probes, the controls, and words
+        alone."""
+        probes, (sparse, k) = self.probes, (self.provenance["l0_strength"], self.largest_k)
+        shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
+        means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
+        columns: dict[str, Any] = {}
+        for name, kind in _BY_STATE.items():
+            if kind in means.index:
+                columns[name] = means.loc[kind, "accuracy"]
+                if name.startswith("l0"):
+                    columns[f"{name}_open"] = means.loc[kind, "open_fraction"]
+        columns["bag_of_words"] = probes[probes["control"] == "none"].groupby("state")["bag_of_words"].mean()
+        return pd.DataFrame(columns).rename_axis("state").reset_index()
+
+    @property
+    def ablated(self) -> pd.DataFrame:
+        """Mean changes over tasks by mode and set, and the number of tasks in which the found neurons cost more than
+        every matched set."""
+        table = changes(self.ablation)
+        out = _means(table, ["mode", "set"], ["n_neurons", "magnitude", "accuracy", "margin"]).rename(
+            columns={"accuracy": "change"}
+        )
+        least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack().reindex(columns=["found", "matched"])
+        worst = (least["found"] < least["matched"]).groupby("mode").sum()
+        out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")
+        return out
+
+    @property
+    def neurons_read(self) -> pd.DataFrame:
+        """The neurons that sparse probes read at the study's state, those read for the most tasks first: the number of
+        tasks, and t, p and weight for the task in which the neuron separates good and bad sentences most."""
+        at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
+        at = at.dropna(subset="t")
+        most = at.loc[
+            at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
+        ]
+        most.insert(1, "read_by", most["dim"].map(at["dim"].value_counts()))
+        return most.sort_values(["read_by", "dim"], ascending=[False, True], ignore_index=True)
+
+    @property
+    def never_seen(self) -> pd.DataFrame:
+        """The accuracy of probes on tasks that they have not seen, as means over tasks by what they were trained on."""
+        return _means(self.general, ["method", "trained_on"], ["accuracy", "pair_accuracy", "n_open"])
+
+
+def _largest_k(probes: pd.DataFrame) -> float:
+    plain = (probes["method"] == "topk:welch") & (probes["control"] == "none")
+    return float(probes.loc[plain, "k"].astype(float).max())
+
+
+def _means(table: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
+    """Means over tasks by group, preceded by the number of tasks."""
+    groups = table.groupby(by, sort=False)
+    means = groups[measures].mean()
+    means.insert(0, "n_tasks", groups["task"].nunique())
+    return means.reset_index()
+
+
+def changes(ablation: pd.DataFrame) -> pd.DataFrame:
+    """The table `ablation` with the changes of accuracy and margin."""
+    measures = ("accuracy", "margin")
+    return ablation.assign(**{name: ablation[f"{name}_after"] - ablation[f"{name}_before"] for name in measures})
+
+
+@asks(ProbingOptions)
+def study(
+    model: Model, pairs: pd.DataFrame | str | os.PathLike[str] | PairTable, options: ProbingOptions
+) -> Passes[ProbingStudy]:
+    """Collect states, fit probes with controls, and at one state study what tasks share and what ablation does.
+
+    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. Pairs that the model
+    cannot tell apart, or that are repeated, are left out; see `interp.probing.splits.used_pairs`. The best state is the
+    one at which the dense probes (or else all probes) are most accurate on the validation pairs, averaged over tasks.
+
+    For everything else see `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the
+    nearest of `l0_strengths`) and the first seed. They are left out if `l0` is not among the methods, and the first
+    three also for a single task. Ablation uses at most 100 test pairs of each task. A task is used if the model itself
+    gets at least .6 of its pairs right, and if its probe opens at least one gate and at most half of them.
+
+    Raises the errors of the functions it uses, and ValueError for a state that is not among the states.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=20)
+        >>> found = study(model, pairs, states=[6], methods=["dense"], controls=["none"], bos=True, progress=False)
+        >>> found.probes["control"].tolist()  # beside the model stands one of the same kind with random weights
+        ['none', 'untrained']
+    """
+    yield []  # its forward passes are its own
+    check_asked(options)
+    check_model(model)
+    source = minimal_pairs.read(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
+    table = source.table
+    for caveat in source.caveats:
+        warn(caveat)
+    splits = split_tasks(table, rows=sentence_rows(model, sentences_of(table), bos=options.bos))
+    ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
+    chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
+    sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
+    numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
+    if options.state != "best" and options.state not in numbers:
+        raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
+    judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
+    scoring: dict[str, Any] = {"whole_words": options.whole_words, "bos": options.bos}
+    scores = [options.score, *(score for score in get_args(Score) if score != options.score)]
+    can_judge = check_judged(model, table, scores=scores, **scoring)
+    where: dict[str, Any] = {"states": options.states, "position": options.position}
+    fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
+    fitting["steps"] = int(options.steps)
+    fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
+    root = None if options.directory is None else Path(options.directory)
+
+    def probed(which: Model, name: str, **asked: Any) -> tuple[States, Sweep]:
+        kept = root and root / f"{name}states"
+        states = collect(which, table, largest=sparse and which is model, directory=kept, **where, **judging)
+        kept = root and root / f"{name}sweeps"
+        return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
+
+    atlas = yield from _atlas(model, table, options)
+    states, found = probed(model, "", **chosen)
+    _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
+    beside = _beside(found, by_chance)
+    best = _best(found.probes) if options.state == "best" else options.state
+    right = (yield from judged(model, table, scores=scores, **scoring)) if can_judge else unjudged(scores)
+    tested = np.concatenate([split.test for split in splits.values()])
+    tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
+    able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []
+    removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]
+    viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
+    about = found.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
+    about |= {"whole_words": options.whole_words}
+    ablating: dict[str, Any] = {"limit": _ABLATED, "score": options.score, "progress": options.progress}
+    ablating["by_perplexity"] = options.atlas
+    return ProbingStudy(
+        provenance=provenance(model, states.settings, corpus=source.name, unused_columns=list(source.unused), **about),
+        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
+        tasks=tasks,
+        judgements=by_task(right),
+        judgement_means=over_tasks(right),
+        ablation=ablation_effect(model, table, removed, **ablating, **scoring),
+        views=pair_scores(model, table.iloc[tested], viewed, bos=options.bos),
+        contexts=_contexts(states, found.neurons, best),
+    )
+
+
+def check_asked(options: ProbingOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    chosen = checked_options(ks=options.ks or (), **_swept(options))
+    if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
+        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; without them use sweep")
+    check_choice("unit", options.unit, get_args(Unit))
+    check_choice("score", options.score, get_args(Score))
+    whole_number(options.steps, "steps", least=1)
+
+
+def _swept(options: ProbingOptions) -> dict[str, Any]:
+    """The options that `sweep` has too, but for ks, whose default depends on the model."""
+    names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
+    return {name: getattr(options, name) for name in names}
+
+
+def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:
+    """The tables of the atlas, which are empty if it is not asked for. The bundled pairs have controls."""
+    if not options.atlas:
+        return atlas_tables(None)
+    swapped = controls_of(pairs)
+    if not swapped:
+        other = next(iter(set(pairs["UID"]) - set(minimal_pairs.bundled_tasks(pairs))))
+        why = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a bundled "
+        why += "task, so the atlas cannot tell units of grammar from units of any difference"
+        warn(f"{why}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
+    asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
+    found, _ = yield from unit_passes(model, pairs, swapped, **asked)
+    return atlas_tables(found, places(model), pairs)
+
+
+def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame:
+    """The tokens at which neurons are largest, for the neurons that some sparse probe of a state reads."""
+    if states.tokens is None:
+        return pd.DataFrame(columns=NEURON_TOKENS)
+    read = neurons.loc[(neurons["state"] == state) & (neurons["gate"] > 0), "dim"]
+    return neuron_tokens(states, ((dim, state) for dim in sorted(read.unique())))
+
+
+def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
+    """The options for the probes of the untrained model, which are compared with the model's own."""
+    methods, ks = chosen["methods"], chosen["ks"][:0]
+    if "topk" in methods:
+        ks = [max(chosen["ks"])]
+    if "random" in methods:
+        ks = sorted({n_top(width), *ks})
+    plain = {"methods": [*({"l0"} & set(methods)), "dense", *(["topk"] if ks else [])], "controls": ["none"]}
+    return plain | {"l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
+
+
+def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
+    """The tables that have both the untrained model's probes and the model's own, and what follows from both."""
+    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
+    names, where = ["dense", "l0", "topk"], ["task", "state", "pair"]
+    hits = found.hits.merge(by_chance.hits[[*where, *names]], on=where, suffixes=("", "_untrained"))
+    if _largest_k(found.probes) != _largest_k(by_chance.probes):  # only the top 1 % is compared
+        hits["topk_untrained"] = np.nan
+    means, differences = averaged(hits, _COMPARED)
+    comparisons = compared(hits, _COMPARED)
+    differences = differences.join(counted(comparisons), on=["state", "probe", "against"])
+    return {
+        "probes": probes, "hits": hits, "means": means.assign(sd=_over_seeds(probes, means)),
+        "differences": differences, "comparisons": comparisons, "equivalence": _worth(found, by_chance),
+    }  # fmt: skip
+
+
+def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
+    """The SD over seeds of the mean over tasks, for the sparse probes among the means."""
+    strength = shown_l0_strength(probes["l0_strength"].dropna().unique().tolist() or [SHOWN_L0_STRENGTH])
+    sparse = probes[probes["l0_strength"] == strength]
+    by_seed = sparse.groupby(["control", "state", "seed"])["accuracy"].mean()
+    sd = by_seed.groupby(["control", "state"]).std()
+    control = means["probe"].map({name: kind[1] for name, kind in _BY_STATE.items() if kind[0] == "l0"})
+    return sd.reindex(pd.MultiIndex.from_arrays([control, means["state"]])).set_axis(means.index)
+
+
+def _worth(found: Sweep, by_chance: Sweep) -> pd.DataFrame:
+    """The table `equivalence`, without ratios for which the untrained model's top is as good."""
+    table, top = found.equivalence, by_chance.probes.query("method == 'topk:welch'")
+    by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
+    untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
+    told = table["top_low"].to_numpy() > untrained_accuracy
+    known = {name: table[name].where(told) for name in ("ratio", "low", "high")}
+    censored = table["censored"].astype(bool) & told
+    return table.assign(**known, censored=censored, untrained_accuracy=untrained_accuracy)
+
+
+def _across_tasks(
+    states: States, found: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """What tasks share at a state. The tables are empty for a single task, or without sparse probes."""
+    neurons = found.neurons[found.neurons["state"] == state]
+    tables = {"overlap": overlap(neurons)}
+    if neurons["task"].nunique() < 2:
+        return tables | {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
+    at = {"states": [state], "seed": found.provenance["seeds"][0], **fitting}
+    tables["transfer"] = transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at)
+    return tables | {"general": general(states, l0_strength=l0_strength, **at)}
+
+
+def _best(probes: pd.DataFrame) -> int:
+    plain = probes.query("control == 'none'")
+    dense = plain.query("method == 'dense'")
+    by_state = (plain if dense.empty else dense).groupby("state")["validation_accuracy"].mean()
+    return int(str(by_state.idxmax()))
+
+
+def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list[str]:
+    """The tasks on which sparse probes that read at least one neuron are most accurate."""
+    sparse = "method == 'l0' and control == 'none' and l0_strength == @l0_strength and state == @state and n_open > 0"
+    ordered = probes.query(sparse).sort_values("accuracy", ascending=False, kind="stable")
+    return ordered["task"].drop_duplicates().head(_VIEWED).tolist()
+
+
+def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
+    """The table `tasks`, from what is `right` among the pairs that were judged, and which of them are for `test`."""
+    by_task = pairs.groupby("UID", sort=False)
+    table = by_task[["field", "linguistics_term"]].first().assign(n_pairs=by_task.size())
+    table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
+    for name, part in {"": judged, "_test": judged[judged["test"]]}.items():
+        right = part.groupby("task")["right"]
+        table[f"model_accuracy{name}"] = right.mean()
+        table[f"n_judged{name}"] = right.size()
+    return table.rename_axis("task").reset_index()

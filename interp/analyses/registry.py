@@ -1,0 +1,116 @@
+"""The list of all analyses. Other packages add theirs through the entry point `interp.analyses`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import Any
+
+from interp.analyses.declare import Analysis, Options, option
+from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
+
+__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "names"]
+__all__ += ["others"]
+
+GROUP = "interp.analyses"
+BUNDLED_PAIRS = 100
+"""Bundled pairs of each task that a report reads: enough for 60 to fit on."""
+OWN = ("frequency", "generation", "attention", "encoding", "probing")
+_OF_RESULTS = "weight_hash architecture attention n_layers active_hooks versions commit caveats left_out quantised_from"
+_OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
+RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")
+RESERVED |= {item.name: "commands have" for item in fields(ModelOptions)}
+RESERVED |= {item.name: "every analysis has" for item in fields(Options)}
+"""Names that an option of an analysis cannot have, and what has them already. If it reads pairs, `pairs` is another."""
+_COMMANDS = ("report", "merge", "show", "page", "figures", "compare", "unigrams", "models", "corpora")
+
+
+@cache
+def others() -> dict[str, EntryPoint]:
+    """The analyses of other packages, not yet imported, by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+@cache
+def load(name: str) -> Analysis:
+    """An analysis by its name.
+
+    Raises ValueError if an analysis of another package cannot be imported, is not an `Analysis`, or has a name that is
+    already taken, as one of its options may have.
+    """
+    entry = others().get(name)
+    if entry is None:
+        own: Analysis = resolve_name(f"interp.analyses.{name}.options:ANALYSIS")
+        return own
+    source = f"the package {entry.dist.name!r}" if entry.dist else f"the entry point {entry.value!r}"
+    what = f"the analysis {name!r} of {source}"
+    if name in (*OWN, *_COMMANDS) or len(entry_points(group=GROUP, name=name)) > 1:
+        raise ValueError(f"two analyses or commands are called {name!r}, one of {source}; uninstall it, or rename it")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(f"{what} needs a name of lower-case letters, digits and _")
+    try:
+        analysis = entry.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what} cannot be imported ({reason}); fix or uninstall it") from error
+    if not isinstance(analysis, Analysis) or analysis.name != name:
+        found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
+        raise ValueError(f"{what} is {found}, expected an interp.analyses.declare.Analysis of that name")
+    _check_options(what, analysis)
+    return analysis
+
+
+def _check_options(what: str, analysis: Analysis) -> None:
+    """Raise ValueError for an option with the name of something else."""
+    reserved = RESERVED | ({"pairs": "commands have"} if analysis.reads == "pairs" else {})
+    for item in fields(analysis.options):
+        if item.name in reserved and item not in fields(Options):
+            taken = f"{reserved[item.name]} something of their own that is called so"
+            raise ValueError(f"{what} has an option {item.name!r}, but {taken}; give the option another name")
+
+
+def names() -> tuple[str, ...]:
+    """The names of all analyses, in the order of the page."""
+    return tuple(dict.fromkeys((*OWN, *others())))
+
+
+def analyses() -> dict[str, Analysis]:
+    """All analyses, by name and in the order of the page. Raises ValueError if one cannot be used (see `load`)."""
+    return {name: load(name) for name in names()}
+
+
+def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
+    """What cannot be asked of a model, and why: an analysis, by its name, or a part of one, as `"name: part"`.
+
+    This is the list that reports, pages and `--dry-run` show.
+
+    Args:
+        options: those of each analysis, by name. Default: the defaults of each.
+
+    Examples:
+        >>> from interp.testing import toy_encoder
+        >>> left_out(toy_encoder())
+        {'generation': 'an encoder (BERT) does not continue text; expected a causal model'}
+    """
+    found: dict[str, str] = {}
+    for name, one in analyses().items():
+        found |= one.left_out(model, (options or {}).get(name, {}))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(PairOptions, CountsOptions, TextOptions):
+    pairs: Pairs = option("bundled", PAIRS, cli=str)
+    pair_limit: int | None = option(
+        None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10
+    )
+    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", kind="seed", least=0)
+    more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
+    settings: Mapping[str, Mapping[str, Any]] | None = option(
+        None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
+    )
+    finished: Callable[[Any], None] | None = option(
+        None, "Function that is called with each result as soon as there is one.", has_flag=False
+    )

@@ -1,0 +1,119 @@
+"""All questions on one model and one text."""
+
+import logging
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from interp import corpora
+from interp.analyses.declare import Analysis, kinds, named, taken
+from interp.analyses.frequency.tables import word_frequencies
+from interp.analyses.generation import prompts
+from interp.analyses.probing.splits import split_tasks
+from interp.analyses.probing.states import state_rows
+from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out
+from interp.corpora import pairs as minimal_pairs
+from interp.corpora.batching import MASK_RATE
+from interp.corpora.frames import settled_bos
+from interp.corpora.sources import Source
+from interp.models.sites import Model, is_encoder
+from interp.passes.execution import Passes, asks, side_by_side
+from interp.results.result import Result
+from interp.support.checks import collecting, warn
+from interp.support.words import beginning_words
+
+__all__ = ["ask_all"]
+
+_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # arguments of `interp.generation.prompts`
+_DEFAULT = ReportOptions()
+_log = logging.getLogger("interp")
+
+
+@asks(ReportOptions)
+def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DEFAULT) -> Passes[list[Result]]:
+    """Run every analysis: those of a text in shared passes over it, then probes on minimal pairs, then generated text.
+
+    Analyses that need the same batches share one pass; the masked and the unmasked text of an encoder are two passes.
+    Generated text needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, unless `settings`
+    says otherwise). A question that cannot be asked is left out, as is what a question cannot be asked of this model;
+    `left_out` in the provenance of every result says what and why, and so does a warning.
+
+    `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` says
+    where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
+    `interp.corpora.batches`.
+
+    Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, `EncodingStudy`,
+    `ProbingStudy`, and those of other packages.
+
+    Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(n_positions=64, n_layer=1), ["w0 w1 w2 w3 w4 w5 " * 10] * 100
+        >>> good, bad = [f"w{i} w1 w2" for i in range(10)], [f"w{i} w2 w1" for i in range(10)]
+        >>> asked = {"pairs": pd.DataFrame({"sentence_good": good, "sentence_bad": bad})}
+        >>> asked["unigram"] = corpora.count_unigrams(model, text)
+        >>> own = {"attention": {"key_classes": {"first": [7, 8]}}, "encoding": {"orders": ["random"]}}
+        >>> own |= {"generation": {"decoders": ["greedy"], "scales": [0]}, "probing": {"methods": ["dense"]}}
+        >>> [found.analysis for found in ask_all(model, text, **asked, settings=own, progress=False)]
+        ['frequency', 'generation', 'attention', 'encoding', 'probing']
+    """
+    of_text: list[str] = []
+    with collecting(of_text):
+        source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
+    of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
+    pairs = minimal_pairs.read(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
+    bos, encoder = settled_bos(model, options.bos), is_encoder(model)
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
+    plain = corpora.batches(model, source, bos=False if encoder else options.bos, **how)
+    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
+    sentences = minimal_pairs.sentences_of(pairs.table)
+    split_tasks(pairs.table, rows=state_rows(model, sentences, "cls" if encoder else "eos", bos=bos))
+    data = {"text": plain, "masked text": masked, "pairs": pairs}
+    caveats: list[str] = []
+    with collecting(caveats):
+        unigram = word_frequencies(model, plain, options.unigram, column=options.column)
+    shared = {"counts": unigram, "seed": options.seed}
+    of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
+
+    own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
+    absent = left_out(model, own)
+    for name in [name for name, one in analyses().items() if one.reads == "prompts" and name not in absent]:
+        lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
+        try:
+            data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
+        except ValueError as error:
+            absent[name] = str(error)
+    possible = {name: one for name, one in analyses().items() if name not in absent}
+    for name in analyses().keys() - possible.keys():
+        warn(f"no {name}: {absent[name]}")
+
+    def asked(analysis: Analysis) -> Passes[Result]:
+        directory = None if options.directory is None else Path(options.directory) / analysis.name
+        given = named(analysis.options, shared | of_reads.get(analysis.reads, {}))
+        given |= {"progress": options.progress, "directory": directory}
+        read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
+        result: Result = yield from resolve_name(analysis.answer).passes(model, read, **(given | own[analysis.name]))
+        counted = "counts" in kinds(analysis.options).values()
+        before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if counted else [])]
+        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": absent}
+        result.provenance.update({name: value for name, value in more.items() if value})
+        return result
+
+    reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
+    later = {name: one for name, one in possible.items() if name not in reading}
+    steps = len(later) + 1
+    rows = f"rows of {plain.settings['context']:,} tokens"
+    begin = "" if encoder else f" {beginning_words(bos)}"
+    _log.info("reading %s in %s%s", source.name, rows, begin, extra={"step": 1, "steps": steps})
+    results = yield from side_by_side(*map(asked, reading.values()))
+    finished = options.finished or (lambda _: None)
+    found: dict[str, Result] = dict(zip(reading, results, strict=True))
+    for result in results:
+        finished(result)
+    for step, (name, one) in enumerate(later.items(), 2):
+        _log.info("%s", one.title, extra={"step": step, "steps": steps})
+        found[name] = yield from asked(one)
+        finished(found[name])
+    return [found[name] for name in possible]

@@ -1,0 +1,2 @@
+from . import distributed as distributed, execution as execution, moments as moments
+from .observers import Observer as Observer, observe as observe

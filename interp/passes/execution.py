@@ -1,0 +1,229 @@
+"""Running analyses side by side: each says what it needs to read, and equal texts are read only once.
+
+An analysis is a generator. It yields `Reading`s, finds their observers filled when it goes on, and returns its result:
+
+    def mean_residual(model, text):
+        batches = interp.corpora.batches(model, text)
+        observer = MeanResidual(model, layer=0)
+        yield [Reading("mean residual", batches, [observer])]
+        return observer.mean
+
+    execute(model, mean_residual(model, text))
+
+So the same analysis can run alone, together with others, and in a run that was killed and resumed.
+"""
+
+import dataclasses
+import functools
+import inspect
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    runtime_checkable,
+)
+
+from interp.analyses.declare import Options
+from interp.analyses.registry import load, names
+from interp.corpora import Batches
+from interp.models.identity import reading_once
+from interp.models.sites import Model
+from interp.passes import distributed
+from interp.passes.beginnings import compare_bos
+from interp.passes.checkpoint import is_finished
+from interp.passes.observers import Observer, observe, observe_parts, part_of
+from interp.support import memory
+from interp.support.checks import collecting, warn
+
+__all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "merged", "runs", "side_by_side"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+_O = TypeVar("_O", bound=Options)
+
+
+class Reading(NamedTuple):
+    """What an analysis needs to read: batches, the observers that listen, and a name for the progress bar."""
+
+    what: str
+    batches: Batches
+    observers: Sequence[Observer]
+
+
+Passes: TypeAlias = Generator[list[Reading], None, _R]
+"""An analysis, which yields readings and returns its result."""
+
+
+def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
+    """Several analyses as one that returns the list of their results. All first readings come together, then all second
+    readings, and so on."""
+    results: list[Any] = [None] * len(analyses)
+    going = dict(enumerate(analyses))
+    while going:
+        wanted: list[Reading] = []
+        for number, analysis in list(going.items()):
+            try:
+                wanted += next(analysis)
+            except StopIteration as end:
+                results[number] = end.value
+                del going[number]
+        if wanted:
+            yield wanted
+    return results
+
+
+@runtime_checkable
+class Runs(Protocol[_P, _R_co]):
+    """A function that reads what it needs for its result, with the analysis itself as an attribute."""
+
+    def __call__(self, model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+    def passes(self, model: Model, *args: _P.args, **kwargs: _P.kwargs) -> Passes[_R_co]: ...
+
+
+def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]:
+    """Turn an analysis into a function that executes it. The analysis itself is the function's attribute `passes`.
+
+    The keywords `progress` and `directory` of the analysis are passed to `execute`.
+    """
+
+    @functools.wraps(analysis)
+    def read(model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        how: Any = {name: kwargs[name] for name in ("progress", "directory") if name in kwargs}
+        return execute(model, analysis(model, *args, **kwargs), **how)
+
+    read.passes = analysis  # type: ignore[attr-defined]
+    return cast("Runs[_P, _R]", read)
+
+
+Asked: TypeAlias = Runs[Concatenate[Any, _P], _R]
+"""A function of a model and its data, with declared options."""
+
+
+def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Passes[_R]]], Asked[_P, _R]]:
+    """Turn an analysis of (model, data, options), see `interp.passes.execution`, into a function that takes the options
+    as keywords (those common to all analyses last) and returns the result."""
+
+    def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
+        shared = {item.name for item in dataclasses.fields(Options)}
+        keywords = sorted(inspect.signature(options).parameters.values(), key=lambda one: one.name in shared)
+        asked = inspect.signature(answer)
+        model, data, _ = asked.parameters.values()
+        if twice := [one.name for one in keywords if one.name in (model.name, data.name)]:
+            what = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
+            raise ValueError(f"{what}; give one of the two another name")
+        shown = [one.replace(annotation=one.empty) for one in (model, data, *keywords)]  # types would fill a screen
+        signature = inspect.Signature(shown, return_annotation=get_args(asked.return_annotation)[-1])
+
+        @functools.wraps(answer)
+        def passes(*given: Any, **named: Any) -> Passes[_R]:
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            analysis = answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
+            return _with_caveats(bound.args[0], bound.kwargs, analysis)
+
+        passes.__signature__ = signature  # type: ignore[attr-defined]
+        passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
+        return cast("Asked[_P, _R]", runs(passes))
+
+    return decorate
+
+
+def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]) -> Passes[_R]:
+    """The analysis, whose result also records the warnings that were given while it was made, such as that of a text
+    which is much more likely after the BOS that is left out, and what was left out because of the model."""
+    caveats: list[str] = []
+    while True:
+        try:
+            with collecting(caveats):
+                wanted = next(analysis)
+                for reading in wanted:
+                    compare_bos(model, reading.batches)
+        except StopIteration as end:
+            result: Any = end.value
+            if caveats and hasattr(result, "provenance"):
+                result.provenance["caveats"] = caveats
+            name = getattr(result, "analysis", None)
+            if name in names() and (left_out := load(name).left_out(model, options)):
+                result.provenance["left_out"] = left_out
+                for what, why in left_out.items():
+                    warn(f"no {what.partition(': ')[2]}: {why}")
+            return cast("_R", result)
+        yield wanted
+
+
+def _described(doc: str, options: Any, names: Sequence[str]) -> str:
+    """A docstring with the options inserted before the sections on returns, errors and examples."""
+    known = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
+    lines = [f"        {name}: {known[name]}" for name in names]
+    head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
+    return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
+
+
+def execute(
+    model: Model, analysis: Passes[_R], *, progress: bool = True, directory: str | os.PathLike[str] | None = None
+) -> _R:
+    """Execute an analysis until it has its result. Readings that it yields together, and whose batches are the same
+    (their `settings` are equal), share one forward pass.
+
+    Args:
+        progress: whether to show a progress bar for each pass.
+        directory: a directory for the checkpoints of all passes. A run that was killed and is started again with the
+            same directory resumes from it and gives the same result. Remove it when the result is saved.
+
+    With several processes (`interp.passes.distributed`) each pass is divided among them, and its sums are reduced. A
+    part that has no directory to leave its sums in reads everything.
+
+    Raises the errors of the analysis, and ValueError for a directory of another run (see `interp.observe`).
+    """
+    number = 0
+    with reading_once():
+        while True:
+            try:
+                wanted = next(analysis)
+            except StopIteration as end:
+                return end.value
+            for reading in merged(wanted):
+                number += 1
+                path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
+                _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+                memory.give_back()
+
+
+def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
+    """Run one pass, either completely or this process's part, merged with what the others have read."""
+    what, batches, observers = reading
+    options: dict[str, Any] = {"what": what, "progress": progress}
+    here = distributed.part()
+    parts = [] if path is None else distributed.parts_of(path)
+    if here.of > 1 and (here.grouped or parts):
+        mine = None if path is None else here.name(path)
+        observe(model, part_of(batches, here.index, here.of), *observers, checkpoint=mine, **options)
+        distributed.meet([part for part in parts if not is_finished(part)])
+    if here.grouped:
+        for observer in observers:
+            observer.all_reduce()
+    elif parts:
+        observe_parts(model, batches, *observers, checkpoints=parts, **options)
+    else:
+        observe(model, batches, *observers, checkpoint=path, **options)
+
+
+def merged(wanted: list[Reading]) -> Iterator[Reading]:
+    """One reading for all readings of the same batches, in order of appearance."""
+    for reading in wanted:
+        same = [one for one in wanted if one.batches.settings == reading.batches.settings]
+        if same[0] is reading:
+            what = " + ".join(dict.fromkeys(one.what for one in same))
+            yield Reading(what, reading.batches, [observer for one in same for observer in one.observers])

@@ -1,0 +1,10 @@
+from . import (
+    columns as columns,
+    dense as dense,
+    exports as exports,
+    findings as findings,
+    intervals as intervals,
+    latex as latex,
+    result as result,
+)
+from .result import Result as Result, load_result as load_result, provenance as provenance

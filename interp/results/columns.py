@@ -1,0 +1,221 @@
+"""Headings and meanings of the columns of tables, and how their numbers are printed."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import infer_dtype, is_bool_dtype, is_integer_dtype, is_numeric_dtype
+
+from interp.support.words import MISSING, printed
+
+__all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns", "with_numbers"]
+
+_NUMBERS = ("floating", "integer", "mixed-integer-float", "empty")
+_DIGITS, _MOST_DECIMALS, _WIDE, _ROUNDING = 3, 6, 1e3, 1e-7
+
+
+class Column(NamedTuple):
+    """A heading that a person reads, with its unit after a comma, what it means in a sentence, and words for the codes
+    in its cells."""
+
+    label: str
+    meaning: str = ""
+    words: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Displayed:
+    """A column as it is printed: its heading, its cells, and what they are sorted by.
+
+    Args:
+        name: the name of the column in the table.
+        heading: its heading and meaning. An interval is under the heading of its value.
+        cells: the cells as they are printed.
+        values: the column itself.
+        numeric: whether it holds numbers.
+    """
+
+    name: str
+    heading: Column
+    cells: list[str]
+    values: list[Any]
+    numeric: bool
+
+
+COMMON = {
+    "layer": Column("layer", "Number of the block, counted from 0 as in TransformerLens."),
+    "head": Column("head", "The attention head within its layer, counted from 0."),
+    "state": Column("state", "Hidden state: 0 is the embeddings, n the output of block n − 1."),
+    "dim": Column("dimension", "The dimension of the residual stream, counted from 0."),
+    "token": Column("token", "The token as text; ␣ is a space, <E3> a byte of an incomplete character."),
+    "token_id": Column("token id", "Number of the token in the vocabulary."),
+    "activation": Column("value", "Value of the dimension or neuron at the token."),
+    "before": Column("before", "The text before the token in its row."),
+    "after": Column("after", "The text after the token in its row."),
+    "position": Column("position", "Position of the token in its row, counted from 0."),
+    "task": Column("task", "The set of minimal pairs that test one grammatical distinction."),
+    "low": Column("low", "Lower end of the 95 % interval."),
+    "high": Column("high", "Upper end of the 95 % interval."),
+    "p": Column("p", "Probability of a value at least this extreme by chance."),
+    "p_adjusted": Column("p, adjusted", "p corrected for testing all tasks together (Benjamini and Hochberg)."),
+    "rank": Column("rank", "Rank by size; 1 is the largest."),
+    "mode": Column("set to", "What the removed dimensions are set to: zero, or their mean."),
+    "draw": Column("draw", "Number of the random draw."),
+    "seed": Column("seed", "Seed of the random numbers."),
+    "scale": Column("λ", "The factor by which the bias is multiplied: 1 as trained, 0 removed."),
+    "kl_unigram_model": Column("KL(u‖q), nats", "How far the mean prediction q is from word frequency u."),
+    "js": Column("JS, nats", "Jensen–Shannon divergence of the two distributions: 0 if they are equal, at most log 2."),
+    "perplexity": Column("perplexity", "exp of the mean negative log-likelihood of the true tokens."),
+    "spearman": Column("Spearman ρ", "Spearman's rank correlation."),
+    "pearson": Column("Pearson r", "Pearson's linear correlation."),
+    "slope": Column("slope", "Slope of the least-squares line."),
+    "cosine": Column("cosine", "Cosine of the angle between the two directions."),
+    "difference": Column("difference", "Difference between the two, pair by pair."),
+    "n_tokens": Column("tokens", "Number of tokens read."),
+    "n_types": Column("types", "Number of distinct tokens of the vocabulary."),
+    "n_dims": Column("dimensions", "Number of dimensions."),
+    "n_pairs": Column("pairs", "Number of pairs."),
+    "n_tasks": Column("tasks", "Number of tasks."),
+    "n_top": Column("top units", "Number of units that count as the top."),
+    "n_units": Column("units", "Number of units in all."),
+    "n_queries": Column("queries", "Number of queries averaged over."),
+    "n_keys": Column("keys", "Number of keys averaged over."),
+    "n_heads": Column("heads", "Number of heads averaged over."),
+}
+"""Columns that mean the same in several analyses."""
+
+
+def column(name: str, known: Mapping[str, Column]) -> Column:
+    """The heading of a column: as it is known, by the known name without `_low` or `_high`, or else its own name.
+
+    Examples:
+        >>> column("layer", COMMON).label, column("perplexity_low", COMMON).label, column("my_own", COMMON).label
+        ('layer', 'perplexity, low', 'my own')
+    """
+    if name in known:
+        return known[name]
+    base, _, end = name.rpartition("_")
+    if end in ("low", "high") and base in known:
+        return Column(f"{known[base].label}, {end}", f"{COMMON[end].meaning}")
+    return Column(name.replace("_", " "))
+
+
+def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list[Displayed]:
+    """A table as it is printed: an interval stands beside its value, words replace codes, empty columns are left out,
+    and all numbers of a column have the same decimals.
+
+    Examples:
+        >>> table = pd.DataFrame({"layer": [0, 1], "perplexity": [12.25, 9.5], "perplexity_low": [11.5, 9.25],
+        ...                       "perplexity_high": [13.0, 9.75], "js": [float("nan")] * 2})
+        >>> for one in displayed(table):
+        ...     print(one.heading.label, one.cells)
+        layer ['0', '1']
+        perplexity ['12.2 [11.5, 13.0]', '9.5 [9.2, 9.8]']
+    """
+    table, shown = with_numbers(table.set_axis(table.columns.map(str), axis=1)), []
+    for name, ends in _with_ends([*table], known).items():
+        values = table[name]
+        if values.isna().all():
+            continue
+        numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
+        heading = column(name, known)
+        form = _form(table[[name, *(ends or ())]]) if numeric else partial(_word, words=heading.words)
+        cells = [MISSING if numeric and pd.isna(value) else form(value) for value in values]
+        if ends:
+            low, high = (table[end] for end in ends)
+            cells = [
+                cell if pd.isna(a) or pd.isna(b) else f"{cell} [{form(a)}, {form(b)}]"
+                for cell, a, b in zip(cells, low, high, strict=True)
+            ]
+        shown.append(Displayed(name, heading, cells, values.tolist(), numeric))
+    return shown
+
+
+def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in which a column of numbers has one kind of missing value, NaN, whatever it came with: None, pandas.NA
+    and pandas.NaT make it a column of objects.
+
+    Examples:
+        >>> with_numbers(pd.DataFrame({"rank": [1, None, pd.NA]}, dtype=object))["rank"].dtype
+        dtype('float64')
+    """
+    untyped = [name for name in table if table[name].dtype == object]
+    numbers = [name for name in untyped if infer_dtype(table[name].dropna()) in _NUMBERS]
+    return table.assign(**{str(name): pd.to_numeric(table[name].fillna(math.nan)) for name in numbers})
+
+
+def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str, Column] = COMMON) -> pd.DataFrame:
+    """A table with some of its columns, in the order in which they are named, each with the ends of its interval.
+
+    Raises ValueError if no column is named, or one that the table does not have.
+
+    Examples:
+        >>> table = pd.DataFrame({"layer": [0], "gap": [0.5], "gap_low": [0.25], "gap_high": [0.75]})
+        >>> with_columns(table, ["gap"]).columns.tolist()
+        ['gap', 'gap_low', 'gap_high']
+    """
+    names = [*map(str, table.columns)]
+    if isinstance(columns, str) or not columns or set(columns) - set(names):
+        raise ValueError(f"columns are {columns!r}; expected a list of some of {', '.join(names)}")
+    ends = _with_ends(names, known)
+    return table[[*dict.fromkeys(one for name in columns for one in (name, *(ends.get(name) or ())))]]
+
+
+def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
+    """Each column with the two columns of its interval, if it has one: those with its name and `_low` or `_high`, or
+    the next two columns, if they are called low and high and do not belong to another column. Where a value and the
+    value corrected for bias (`_corrected`) are both there, the interval is around the latter."""
+    ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
+    for name, low, high in zip(names, names[1:], names[2:], strict=False):
+        base = name.removesuffix("_corrected")
+        own = (f"{base}_low", f"{base}_high")
+        if set(own) <= set(names) and (name != base or f"{base}_corrected" not in names):
+            ends[name] = own
+        elif _are_ends(low, high, names, known):
+            ends[name] = (low, high)
+    for pair in [pair for pair in ends.values() if pair]:
+        for end in pair:
+            ends.pop(end, None)
+    return ends
+
+
+def _are_ends(low: str, high: str, names: Collection[str], known: Collection[str]) -> bool:
+    if (low, high) == ("low", "high"):
+        return True
+    base = low.removesuffix("_low")
+    return low != base and high == f"{base}_high" and base not in names and low not in known
+
+
+def _form(table: pd.DataFrame) -> Callable[[Any], str]:
+    """How all numbers of a column and of its interval are printed: three digits of the larger ones, fewer if
+    these are exact, or powers of ten if the numbers are small and of very different size."""
+    if all(map(is_integer_dtype, table.dtypes)):
+        return partial(printed, form="{:,}")
+    numbers = table.to_numpy(dtype=float, na_value=math.nan)
+    numbers = numbers[np.isfinite(numbers)]
+    sizes = np.abs(numbers)
+    numbers = numbers[sizes > _ROUNDING * sizes.max(initial=0)]
+    if not len(numbers):
+        return partial(printed, form="{:.0f}")
+    sizes = np.abs(numbers)
+    is_small = np.quantile(sizes, 0.25, method="lower") < 1e-4
+    if sizes.max() > _WIDE * sizes.min() and is_small and (numbers >= 0).all():
+        return lambda value: printed(value, "{:.2e}" if value else "0")
+    least = next((d for d in range(_DIGITS) if np.array_equal(numbers, numbers.round(d))), _MOST_DECIMALS)
+    size = math.floor(math.log10(np.quantile(sizes, 0.75)))
+    decimals = min(max(_DIGITS - 1 - size, 0), least)
+    return partial(printed, form=f"{{:z,.{decimals}f}}")
+
+
+def _word(value: Any, words: Mapping[str, str]) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list | np.ndarray):
+        return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value, ensure_ascii=False)
+    return MISSING if pd.isna(value) else words.get(str(value), str(value))

@@ -1,0 +1,128 @@
+"""Findings: what a result says, each with its number, interval, control, verdict, and the rule behind the verdict."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import pandas as pd
+
+from interp.support.words import finer, printed, within
+
+__all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
+
+Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A question that a result answers, and on what grounds.
+
+    Args:
+        question: a question that can be answered by yes or no.
+        verdict: "yes" or "no" if interval and control agree on it, "partly" if they agree in part, "cannot tell" if
+            there is no interval or no control, or the interval includes both answers.
+        measure: what `value` is, as the beginning of a sentence that ends with the number and its `unit`.
+        value, low, high: the number and the ends of its 95 % interval, NaN where there is none.
+        control: the same measure for what it is compared with, NaN where there is none.
+        compared_with: what the control is, in words; if its number is NaN, why there is none.
+        rule: how the verdict follows from the numbers, in a sentence.
+        would_decide: how much more would decide, in a clause, if that is known and the verdict is "cannot tell".
+        no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
+        form: how the numbers are printed; with more decimals if one of them would be printed as zero.
+        control_form: how the control is printed, if not as the value is.
+        towards: 1 if values above 0 speak for yes, −1 if values below do; 0 if 0 is not what decides.
+            If an interval lies wholly on the other side of 0, "no" is printed as "no, the opposite".
+
+    Examples:
+        >>> found = Finding(
+        ...     question="Does the first token draw attention?", verdict="yes", measure="its share of attention is",
+        ...     value=0.41, low=0.38, high=0.44, control=0.12, compared_with="uniform attention",
+        ...     rule="yes where the interval lies above the control", form="{:.2f}")
+        >>> print(found)
+        Does the first token draw attention? Yes: its share of attention is 0.41 [0.38, 0.44]; uniform attention: 0.12.
+    """
+
+    question: str
+    verdict: Verdict
+    measure: str
+    value: float
+    low: float
+    high: float
+    rule: str
+    control: float = math.nan
+    compared_with: str = ""
+    unit: str = ""
+    would_decide: str = ""
+    no_interval: str = ""
+    form: str = "{:.3f}"
+    control_form: str = ""
+    towards: Literal[-1, 0, 1] = 0
+
+    @property
+    def answer(self) -> str:
+        """The verdict, as it is printed."""
+        opposite = all(self.towards * end < 0 for end in (self.low, self.high))
+        return "no, the opposite" if opposite and self.verdict == "no" else self.verdict
+
+    @property
+    def number(self) -> str:
+        """The value with its unit and its interval, or why there is no interval."""
+        if math.isnan(self.value):
+            return "undefined"
+        unit = f" {self.unit}" if self.unit else ""
+        form = finer(self.form, self.value, self.low, self.high)
+        return f"{printed(self.value, form)}{unit} {within(self.low, self.high, form, self.no_interval)}"
+
+    @property
+    def beside(self) -> str:
+        """What the value is compared with, and the number of that control; empty if there is none."""
+        if math.isnan(self.control):
+            return self.compared_with
+        return f"{self.compared_with}: {printed(self.control, finer(self.control_form or self.form, self.control))}"
+
+    @property
+    def grounds(self) -> str:
+        """The number with its interval and its control, and what would decide."""
+        return "; ".join(filter(None, [f"{self.measure} {self.number}", self.beside, self.would_decide]))
+
+    def __str__(self) -> str:
+        return f"{self.question} {self.answer.capitalize()}: {self.grounds}."
+
+
+def side(low: float, high: float, than: float = 0.0) -> Verdict:
+    """Whether an interval lies above a number: "no" if below it, "cannot tell" if it is NaN or includes the number.
+
+    Examples:
+        >>> side(0.1, 0.3), side(-0.3, -0.1), side(-0.1, 0.3), side(0.1, 0.3, than=0.5)
+        ('yes', 'no', 'cannot tell', 'no')
+    """
+    return "yes" if low > than else "no" if high < than else "cannot tell"
+
+
+def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
+    """Findings as a table, one row each.
+
+    Examples:
+        >>> findings_table([]).columns.tolist()[:4]
+        ['question', 'verdict', 'measure', 'value']
+    """
+    table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
+    return table.drop(columns=["form", "control_form", "towards", "no_interval", "would_decide"])
+
+
+def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Findings whose intervals are over texts, with the reason if there are none.
+
+    Args:
+        intervals: what the provenance says about the intervals (`interp.results.intervals.about`).
+
+    Examples:
+        >>> found = Finding(
+        ...     question="Is it so?", verdict="cannot tell", measure="the mean is", value=1.0, low=math.nan,
+        ...     high=math.nan, rule="yes where the interval lies above 0")
+        >>> print(*over_texts([found], {"none": "9 texts were read; intervals need 20"}))
+        Is it so? Cannot tell: the mean is 1.000 (no interval: 9 texts were read; intervals need 20).
+    """
+    why = intervals.get("none", "")
+    return tuple(replace(one, no_interval=one.no_interval or why) for one in findings)

@@ -1,0 +1,127 @@
+"""Tables for a paper, in LaTeX."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from interp.results.columns import COMMON, Column, Displayed, displayed, with_columns
+from interp.support.checks import check_width
+
+__all__ = ["latex"]
+
+_PER_INCH = 96 / 6.5  # characters of 10-point type
+_GAP = 2.5  # between two columns, in characters
+_MOST = 26  # the most characters per line in a column of sentences
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}"}
+_SPECIAL |= {">": r"\textgreater{}", "␣": r"\textvisiblespace{}", "–": "--", "…": r"\ldots{}", "“": "``", "”": "''"}
+_SPECIAL |= {"’": "'", "ᵀ": r"$^{\mathrm{T}}$", "²": "$^2$", "w̃": r"$\tilde{w}$"}
+_MATH = {"α": "alpha", "γ": "gamma", "ε": "varepsilon", "λ": "lambda", "ρ": "rho", "σ": "sigma", "τ": "tau"}
+_MATH |= {"Δ": "Delta", "Σ": "Sigma", "Ω": "Omega", "√": "surd", "‖": "|", "≤": "leq", "≥": "geq", "≈": "approx"}
+_MATH |= {"×": "times", "·": "cdot", "→": "to", "⊙": "odot", "±": "pm", "∞": "infty"}
+_SPECIAL |= {letter: f"$\\{name}$" for letter, name in _MATH.items()} | {"−": "$-$"}
+_INDEXED, _POWER = r"\b(?P<base>[bwW])_(?P<index>LN|FC|last|U|Q|K|O|out)\b", r"(?<=\d)e(?P<sign>[−+])0*(?P<power>\d+)"
+_TRANSLATED = re.compile("|".join([_INDEXED, _POWER, *map(re.escape, _SPECIAL)]))
+
+
+def latex(
+    table: pd.DataFrame,
+    known: Mapping[str, Column] = COMMON,
+    *,
+    columns: Sequence[str] | None = None,
+    usual: Sequence[str] | None = None,
+    width: float | int = 6.5,
+) -> str:
+    r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
+
+    It reads as on the page of a run: with headings and words for codes, the interval after its value, the same decimals
+    throughout a column, and no empty columns; an empty table becomes a comment. Text is aligned left and numbers right;
+    sentences are folded. Symbols and characters that are special in LaTeX are translated; letters of other scripts need
+    XeLaTeX or LuaLaTeX.
+
+    Args:
+        known: the headings of columns, such as `result.headings`.
+        columns: the columns to show, in this order; the interval of a value comes with it.
+        usual: the columns to take if none are named; by default all of them. Of these, the first that fit are
+            used, and a comment in the last line names the rest.
+        width: the width of the page, or of a column of it, in inches, such as 3.3 for one of two columns.
+
+    Raises ValueError for columns that the table does not have, and for a width outside 2.5 … 20.
+
+    Examples:
+        >>> table = pd.DataFrame({"scale": [0.0, 1.0], "js": [0.0258, 0.0117], "js_low": [0.021, 0.0101],
+        ...                       "js_high": [0.0301, 0.0133]})
+        >>> print(latex(table))
+        \begin{tabular}{rr}
+        \toprule
+        $\lambda$ & JS, nats \\
+        \midrule
+        0 & 0.0258 [0.0210, 0.0301] \\
+        1 & 0.0117 [0.0101, 0.0133] \\
+        \bottomrule
+        \end{tabular}
+        <BLANKLINE>
+    """
+    check_width(width)
+    shown = chosen = displayed(table if columns is None else with_columns(table, columns, known), known)
+    if not shown:
+        return "% this table is empty\n"
+    if columns is None:
+        by_name = {one.name: one for one in shown}
+        chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name], width * _PER_INCH)
+    sides = "".join("r" if one.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(one) else "l" for one in chosen)
+    rows = [[_escaped(one.heading.label) for one in chosen]]
+    rows += [[_escaped(one.cells[row]) for one in chosen] for row in range(len(table))]
+    heading, *body = [f"{_first(' & '.join(row))} \\\\" for row in rows]
+    lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
+    lines.append(r"\end{tabular}")
+    if rest := [one.name for one in shown if one not in chosen]:
+        lines.append(
+            f"% not shown, to fit in {width:g} inches: {', '.join(map(_one_line, rest))}; name columns to choose others"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _fitting(shown: Sequence[Displayed], room: float) -> list[Displayed]:
+    """The first columns that fit in so many characters, and at least one."""
+    chosen = list[Displayed]()
+    for one in shown:
+        room -= (_MOST if _is_long(one) else max(map(_length, [one.heading.label, *one.cells]))) + _GAP
+        if room < 0 and chosen:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def _length(text: str) -> float:
+    """The length of a text in characters of average width; a minus sign is wider than that."""
+    return len(text) + 0.6 * text.count("−")
+
+
+def _is_long(column: Displayed) -> bool:
+    return not column.numeric and max(map(len, column.cells), default=0) > _MOST
+
+
+def _first(row: str) -> str:
+    r"""A row that may follow `\\` and `\midrule`, which would read `[CLS]` or `*` after them as an argument."""
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
+
+
+def _one_line(text: str) -> str:
+    """Text without the line breaks that would end a comment."""
+    return " ".join(text.splitlines())
+
+
+def _escaped(text: str) -> str:
+    """Text as LaTeX writes it: symbols as formulas, `b_LN` with an index, `1.2e−05` as a power of ten."""
+    pieces = _TRANSLATED.sub(_translated, _one_line(text))
+    return re.sub(r"(?<!\\)\$\$", "", pieces)  # joins two adjacent formulas
+
+
+def _translated(found: re.Match[str]) -> str:
+    if found["base"]:
+        return f"${found['base']}_{{\\mathrm{{{found['index']}}}}}$"
+    if found["power"]:
+        return f"$\\times 10^{{{'-' * (found['sign'] == '−')}{found['power']}}}$"
+    return _SPECIAL[found[0]]

@@ -1,0 +1,438 @@
+"""Results: tidy tables with provenance, saved as Parquet and JSON. Large tables are labelled arrays."""
+
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from pkgutil import resolve_name
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import pandas as pd
+
+from interp.analyses.registry import load, names
+from interp.results.columns import COMMON, Column, with_numbers
+from interp.results.dense import Dense
+from interp.results.exports import export
+from interp.results.findings import Finding, findings_table
+from interp.results.latex import latex
+from interp.support.disk import in_turn, replacing_directory, result_names
+from interp.support.words import quantised_words
+
+if TYPE_CHECKING:
+    from interp.figures.figure import Figure
+    from interp.figures.section import Section
+
+__all__ = ["Result", "load_result", "provenance"]
+
+version = functools.cache(importlib.metadata.version)  # reads files each time
+
+_READ: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "corpus", "rule", "mode", "score"), (str,)),
+    **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
+    **dict.fromkeys(("n_layers", "state"), (int,)),
+    **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
+    **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),
+    **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning"), (dict,)),
+    **dict.fromkeys(("atlas", "atlas.absent"), (dict,)),
+}
+"""The types of what findings, figures and pages read in a provenance."""
+
+_R = TypeVar("_R", bound="Result")
+_SHOWN_ROWS = 20
+_WIDE = 118  # columns of a terminal
+DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
+"""Packages whose versions must not change between starting and resuming a computation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Base class of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
+
+    A table whose number of rows grows with the model is an `interp.results.dense.Dense`. Its field says how to read it
+    from a tidy table: `field(metadata={"dims": …})`, with `fewer` if needed (see `Dense.of_table`). A subclass sets
+    `analysis`, the name of its folder in a run directory; `columns`, the headings and meanings of those columns that
+    are not in `interp.results.columns.COMMON`; and `in_paper`, the columns of a table in a paper if none are named.
+
+    Examples:
+        >>> import tempfile
+        >>> @dataclass(frozen=True, eq=False)
+        ... class Lengths(Result):
+        ...     analysis = "lengths"
+        ...     lengths: pd.DataFrame
+        >>> found = Lengths(provenance={}, lengths=pd.DataFrame({"n_tokens": [3, 5]}))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     path = found.save(directory)
+        ...     print(path.name, Lengths.load(directory).lengths["n_tokens"].tolist())
+        lengths [3, 5]
+    """
+
+    analysis: ClassVar[str]
+    columns: ClassVar[Mapping[str, Column]] = COMMON
+    in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    provenance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Have one kind of missing value in columns of numbers."""
+        for name, table in self.tables.items():
+            object.__setattr__(self, name, with_numbers(table))
+
+    @classmethod
+    def table_names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls) if item.type is pd.DataFrame)
+
+    @classmethod
+    def dense_names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls) if item.type is Dense)
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name: getattr(self, name) for name in self.table_names()}
+
+    @property
+    def dense(self) -> dict[str, Dense]:
+        """The tables that are kept as labelled arrays."""
+        return {name: getattr(self, name) for name in self.dense_names()}
+
+    @property
+    def headings(self) -> Mapping[str, Column]:
+        """The headings and meanings of columns, with words for the codes in this result."""
+        return self.columns
+
+    @property
+    def where(self) -> str:
+        """The model and the text it read, as a name for the result. Raises ValueError if the provenance lacks them."""
+        if not {"model", "corpus"} <= set(self.provenance):
+            raise ValueError("its provenance names no model and text; run the analysis again")
+        return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the result says, most important first. Each finding has its interval, control, verdict and rule."""
+        return ()
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What to bear in mind when reading the findings, such as the warnings that were given. Each is a sentence
+        without its full stop. What the result lacks because of the model is one of these."""
+        types = self.provenance.get("quantised_from")
+        quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
+        lacking = [
+            f"{what.removeprefix(f'{self.analysis}: ')} are left out: {why}"
+            for what, why in self.left_out.items()
+            if what.startswith(f"{self.analysis}: ")
+        ]
+        return *self.provenance.get("caveats", ()), *quantised, *lacking
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What was not asked of this model in this run, and why; see `interp.analyses.left_out`."""
+        return dict(self.provenance.get("left_out", {}))
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        """The tables that a command prints, by name, each with a title."""
+        name, table = next(iter(self.tables.items()))
+        return {name: (f"{name}: {self.where}", table.head(_SHOWN_ROWS))}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # before dataclass gives it one of all rows
+
+    def __repr__(self) -> str:
+        """At most six lines: what the result is, what was found, and what it contains."""
+        where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
+        told = [*map(str, self.findings)]
+        if len(told) > 3:
+            told[2:] = [f"… and {len(told) - 2} more findings: print(result.summary())"]
+        tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
+        lines = [f"{type(self).__name__}{where}", *told, *([f"tables: {tables}"] if tables else [])]
+        lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
+        return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the result's card from the page."""
+        return resolve_name("interp.pages.card:card")(self) if self.analysis in names() else None
+
+    @property
+    def _section(self) -> "Section":
+        """The result's section of the page. Raises ValueError if the result belongs to no analysis and has no page."""
+        if self.analysis not in names():
+            raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
+        section: Section = resolve_name(load(self.analysis).section)(self)
+        return section
+
+    def summary(self) -> str:
+        """The findings as text to print, each with its number, interval, control and rule.
+
+        Examples:
+            >>> import interp
+            >>> text = interp.corpora.batches(interp.load("tiny-gpt2"), "bundled", limit=30, bos=True)
+            >>> effect = interp.frequency.bias_effect(interp.load("tiny-gpt2"), text, scales=[0, 1], progress=False)
+            >>> print(effect.summary())  # doctest: +ELLIPSIS
+            BiasEffect: tiny-gpt2 on bundled text
+            <BLANKLINE>
+            Does ...
+        """
+        told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
+        told = [*(told or self._section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *told])
+
+    def figures(self) -> "dict[str, Figure]":
+        """The figures of the page, by name. Each has a method `save`, to use it in a paper.
+
+        The beginning of a name is enough if it belongs to only one figure: `"curve"` is `"curve_ln"` for a model with
+        one bias. Raises KeyError, with the names of all figures, for any other name, and ValueError for a result that
+        has no page, such as a sweep of probes.
+
+        Examples:
+            >>> import interp
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> list(study.figures())[:2]
+            ['dimension_means', 'attention']
+        """
+        return _Figures(self._section.figures)
+
+    def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write each table, and the findings, as `directory/<analysis>_<table>.csv`. Arrays of more than
+        `interp.results.dense.MOST_ROWS` rows are left out.
+
+        Raises FileExistsError before anything is written if one of these files exists.
+
+        Examples:
+            >>> import interp, tempfile
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     study.to_csv(directory)[-1].name
+            'attention_findings.csv'
+        """
+        arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
+        return export(arrays | self._known, directory, self.analysis, ["csv"])
+
+    def to_latex(self, table: str, *, columns: Sequence[str] | None = None, width: float | int = 6.5) -> str:
+        """A table, or the `findings`, for a paper: with the headings of the page, intervals after their values, and as
+        many columns as fit; see `interp.results.latex.latex`.
+
+        Args:
+            columns: names of the columns to show. A comment at the end names those that are not shown by default.
+            width: the width in inches that the default columns fit in: 6.5 for a page, 3.3 for one column of two.
+
+        Raises ValueError if the result has no table of that name, if the table lacks one of these columns, and for a
+        width outside 2.5 … 20.
+
+        Examples:
+            >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
+            \\toprule
+        """
+        if table not in self._known:
+            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
+        return latex(self._known[table], width=width, **self.look(table, columns))
+
+    def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """How a table looks in a paper: the arguments of `interp.results.latex.latex`."""
+        return {"known": self.headings, "columns": columns, "usual": self.in_paper.get(table)}
+
+    @property
+    def _known(self) -> dict[str, pd.DataFrame]:
+        """The tables, including a table of the findings."""
+        return self.tables | {"findings": findings_table(self.findings)}
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write `directory/<analysis>/<table>.parquet` and `result.json`, either completely or not at all.
+
+        A table of more than `interp.results.dense.MOST_ROWS` rows is written as `<table>.safetensors` (see
+        `Dense.save`).
+
+        Raises FileExistsError if that folder exists, unless `overwrite` is set; and in any case if it holds anything
+        that interp did not write.
+        """
+        target = Path(directory) / self.analysis
+        if target.exists() and not overwrite:
+            raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
+        with in_turn(target.parent), replacing_directory(target, listed=result_names) as temporary:
+            large = {name: dense for name, dense in self.dense.items() if dense.is_large}
+            for name, dense in large.items():
+                dense.save(temporary / f"{name}.safetensors")
+            tidy = self.tables | {name: dense.table for name, dense in self.dense.items() if name not in large}
+            for name, table in tidy.items():
+                table.to_parquet(temporary / f"{name}.parquet", index=False)
+            files = {"tables": [*tidy], "arrays": [*large]}
+            described = {"analysis": self.analysis, **files, "provenance": self.provenance}
+            (temporary / "result.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+        return target
+
+    @classmethod
+    def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
+        """Read what `save` wrote. Labelled arrays are mapped, and read only when they are used.
+
+        Raises FileNotFoundError if there is no such result, and ValueError if it belongs to another analysis or lacks
+        tables.
+        """
+        source = Path(directory) / cls.analysis
+        described = source / "result.json"
+        if not described.is_file():
+            raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
+        saved = _read(described, lambda path: json.loads(path.read_text(encoding="utf-8")))
+        if not isinstance(saved, dict):
+            raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; run the analysis again")
+        if saved.get("analysis") != cls.analysis:
+            raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
+        files = {name: source / f"{name}.parquet" for name in (*cls.table_names(), *cls.dense_names())}
+        mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
+        files |= {name: file for name, file in mapped.items() if file.is_file()}
+        if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
+            why = "another version of interp saved it, or it is damaged"
+            raise ValueError(f"{source} lacks {missing}: {why}; run the analysis again")
+        if not isinstance(saved.get("provenance"), dict):
+            raise ValueError(f"{described} has no provenance; run the analysis again")
+        _check_provenance(described, saved["provenance"])
+        readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
+        readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
+        return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+
+
+class _Figures(dict[str, "Figure"]):
+    """Figures by name, or by the beginning of a name that only one of them has."""
+
+    def __missing__(self, name: str) -> "Figure":
+        found = [one for one in self if one.startswith(f"{name}_")]
+        if len(found) == 1:
+            return self[found[0]]
+        raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
+
+
+def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:
+    """Load a saved result, from the directory of a run or from the result's own folder in it.
+
+    Args:
+        analysis: which result to load if the run has several: `"frequency"`, `"attention"`, ….
+
+    Raises FileNotFoundError if there is no result. Raises ValueError if there are several and none is named, or if the
+    result cannot be read.
+
+    Examples:
+        >>> import interp, tempfile
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = study.save(directory)
+        ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
+        AttentionStudy AttentionStudy
+    """
+    run = Path(directory)
+    if (run / "result.json").is_file():
+        analysis, run = analysis or run.resolve().name, run.resolve().parent
+    held = [name for name in names() if (run / name / "result.json").is_file()]
+    if analysis is None and len(held) > 1:
+        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
+    if not held or analysis not in (None, *held):
+        inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
+        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
+        found = found if run.is_dir() else "there is no such directory"
+        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
+    return load(analysis or held[0]).kind.load(run)
+
+
+def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:
+    return Dense.load(path) if path.suffix == ".safetensors" else Dense.of_table(pd.read_parquet(path), dims, fewer)
+
+
+def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """The contents of a file. Raises ValueError if it cannot be read."""
+    try:
+        return reader(path)
+    except (ValueError, OSError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); run the analysis again") from None
+
+
+def _check_provenance(path: Path, found: Mapping[str, Any]) -> None:
+    """Raise ValueError for an entry of another type than its readers expect."""
+    for name, kinds in _READ.items():
+        outer, _, inner = name.rpartition(".")
+        entries = found.get(outer, {}) if outer else found
+        value = entries.get(inner)
+        if inner in entries and not isinstance(value, kinds) and not (value is None and kinds == (int, float)):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            what = f"{name} in the provenance is {value!r:.40}, expected {expected}"
+            raise ValueError(f"{path} is damaged ({what}); run the analysis again")
+
+
+def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What is needed to reproduce a result: model, data, settings, kind of machine and versions.
+
+    Raises ValueError for a name in `more` that already stands for something else, such as how the text was read.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> about = provenance(toy_decoder(), {"corpus": "a text"}, k=3)
+        >>> about["model"], about["corpus"], about["k"]
+        ('toy gpt2', 'a text', 3)
+        >>> about["weight_hash"] == provenance(toy_decoder(seed=1), {})["weight_hash"]
+        False
+    """
+    from interp.models.identity import origin, weight_hash
+    from interp.models.running import active_hooks
+    from interp.models.sites import view
+
+    source, seen = origin(model), view(model)
+    about = {
+        "model": source.name,
+        "revision": source.revision,
+        "quantised_from": source.quantised_from,
+        "adapter": source.adapter,
+        "weight_hash": weight_hash(model),
+        "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
+        f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
+        "backend": "hooked" if seen.wrapped is None else "bridge",
+        "attention": seen.attention_path,
+        "n_layers": model.cfg.n_layers,
+        "device": str(model.W_U.device),
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        **read,
+        "active_hooks": active_hooks(model),
+    }
+    known = {
+        **about,
+        "versions": {"python": platform.python_version()} | versions(*DECIDING, "torch", "numpy"),
+        "commit": _commit(),
+    }
+    for name in [name for name, value in more.items() if known.get(name, value) != value]:
+        found = f"provenance already has {name}={known[name]!r}, found {name}={more[name]!r} as well"
+        raise ValueError(f"{found}; record the second one under another name")
+    return about | more | known
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """The installed version of each package, or None if it is not installed."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _commit() -> str | None:
+    """The git commit of the interp source tree, with `-dirty` if it was edited; None outside a checkout."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None

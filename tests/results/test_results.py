@@ -1,0 +1,194 @@
+"""What a result shows about itself, and single names where lists of names are accepted."""
+
+import dataclasses
+import importlib.util
+import inspect
+import pydoc
+import re
+from pkgutil import resolve_name
+
+import pandas as pd
+import pytest
+
+import interp
+from interp import corpora, plots
+from interp.analyses.frequency.options import FrequencyOptions
+from interp.analyses.probing.options import ProbingOptions
+from interp.analyses.registry import analyses
+from interp.results.result import Result
+from interp.testing import toy_decoder
+
+TEXT = ["w0 w0 w0 w1 w1 w2"] * 20
+CLASSES = {"key_classes": {"first": [7, 8]}, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def effect():
+    model = toy_decoder()
+    unigram = corpora.count_unigrams(model, TEXT)
+    return interp.frequency.bias_effect(model, TEXT, unigram=unigram, scales=[0, 1], progress=False)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, **CLASSES)
+
+
+@pytest.mark.slow
+def test_a_result_is_shown_in_six_lines(effect, study):
+    for result in (effect, study):
+        lines = repr(result).splitlines()
+        assert 4 <= len(lines) <= 6
+        assert max(map(len, lines)) < 120
+        assert lines[0] == f"{type(result).__name__}: {result.where}"
+        assert result.findings[0].question in lines[1]
+
+
+def test_a_notebook_shows_verdict_number_and_figure(effect, monkeypatch):
+    shown = effect._repr_html_()
+    first = effect.findings[0]
+    assert f">{first.verdict.capitalize()}</strong>" in shown
+    assert first.number in shown
+    assert "data:image/svg+xml" in shown
+    assert "<script" not in shown
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without = effect._repr_html_()
+    assert first.number in without
+    assert "data:image" not in without
+    assert "pip install &#39;interp[figures]&#39;" in without
+
+
+def test_the_summary_has_every_finding_and_its_rule(effect):
+    said = " ".join(effect.summary().split())
+    for finding in effect.findings:
+        assert str(finding) in said
+        assert finding.rule in said
+
+
+def test_warnings_stay_with_the_result(tmp_path):
+    told = "no token of class rare in this text, so the tables have no rows for it"
+    with pytest.warns(UserWarning, match=told):
+        found = interp.attention.study(
+            toy_decoder(), ["w0 w1 w2"] * 20, key_classes={"first": [7, 8], "rare": [20]}, progress=False
+        )
+    found.save(tmp_path)
+    kept = interp.load_result(tmp_path)
+    assert kept.caveats == (told,)
+    assert f"Note: {told}." in kept.summary()
+    assert told[1:] in kept._repr_html_()
+
+
+def test_a_model_that_cannot_predict_the_text_is_noted(effect):
+    """The toy model is random, so its perplexity is about 67, the size of its vocabulary; the text has three words."""
+    [caveat] = effect.caveats
+    assert "no better than that of word frequencies alone, 2.7" in caveat
+    well = dataclasses.replace(effect, kl=effect.kl.assign(perplexity=2.5))
+    assert well.caveats == ()
+
+
+def test_figures_are_those_of_the_page(effect, study):
+    for result in (effect, study):
+        assert list(result.figures()) == list(interp.pages.page.section(result).figures)
+
+
+def test_tables_go_to_csv_and_latex(effect, tmp_path):
+    written = effect.to_csv(tmp_path)
+    assert {path.name for path in written} == {
+        *(f"frequency_{name}.csv" for name in [*effect.tables, *effect.dense, "findings"])
+    }
+    read = pd.read_csv(tmp_path / "frequency_kl.csv")
+    pd.testing.assert_frame_equal(read, effect.kl, check_dtype=False)
+    with pytest.raises(FileExistsError):
+        effect.to_csv(tmp_path)
+    table = effect.to_latex("kl")
+    assert table.count("\\\\") == 1 + len(effect.kl)
+    assert table.splitlines()[2].startswith(r"bias & $\lambda$ & $\Delta$KL, nats & perplexity & KL(u$\|$q), nats")
+    assert len(max(table.splitlines()[:-1], key=len)) < 150
+    assert effect.to_latex("kl", columns=["scale", "js"]).splitlines()[2] == r"$\lambda$ & JS, nats \\"
+    with pytest.raises(ValueError, match=r"columns are \['jss'\]; expected a list of some of bias, scale"):
+        effect.to_latex("kl", columns=["jss"])
+    with pytest.raises(ValueError, match="no table 'kll'; expected one of kl, types"):
+        effect.to_latex("kll")
+
+
+def test_a_result_is_opened_by_its_directory(effect, study, tmp_path):
+    folder = effect.save(tmp_path)
+    assert type(interp.load_result(tmp_path)) is type(effect)
+    assert interp.load_result(folder).kl.equals(effect.kl)
+    study.save(tmp_path)
+    assert type(interp.load_result(tmp_path, "attention")) is type(study)
+    with pytest.raises(ValueError, match=re.escape("holds frequency, attention; say which: load_result(")):
+        interp.load_result(tmp_path)
+    with pytest.raises(FileNotFoundError, match="holds no result of encoding; found frequency, attention"):
+        interp.load_result(tmp_path, "encoding")
+    with pytest.raises(FileNotFoundError, match="holds no result; there is no such directory"):
+        interp.load_result(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="its runs are"):
+        interp.load_result(tmp_path.parent)
+
+
+def test_a_plot_says_what_it_draws(effect, study):
+    wanted = "plots.bias_curve draws BiasEffect (from interp.analyses.frequency.bias_effect)"
+    with pytest.raises(TypeError, match=re.escape(f"{wanted}; found AttentionStudy (its own figures: .figures())")):
+        plots.bias_curve(study)
+    with pytest.raises(TypeError, match=re.escape(f"{wanted}; found 'runs/demo'")):
+        plots.bias_curve("runs/demo")
+    with pytest.raises(
+        TypeError, match=re.escape("draws AttentionStudy (from interp.analyses.attention.study); found BiasEffect")
+    ):
+        plots.dimension_means(study=effect)
+    assert plots.bias_curve(effect=effect, bias="ln").data
+
+
+def test_a_result_of_no_analysis_has_no_figures():
+    class Lengths(Result):
+        analysis = "lengths"
+
+    found = Lengths(provenance={})
+    assert repr(found).splitlines() == ["Lengths", "also: summary(), figures(), to_csv(…), to_latex(…)"]
+    assert found._repr_html_() is None
+    with pytest.raises(ValueError, match="Lengths has no page and no figures of its own"):
+        found.figures()
+
+
+def test_figures_are_found_by_the_beginning_of_a_name(effect):
+    figures = effect.figures()
+    assert figures["curve"] is figures["curve_ln"]
+    with pytest.raises(KeyError, match="no figure 'curv'; expected one of .*curve_ln"):
+        figures["curv"]
+
+
+@pytest.mark.slow
+def test_one_name_or_number_is_taken_as_a_list(effect):
+    model = toy_decoder()
+    one = interp.frequency.bias_effect(
+        model, TEXT, unigram=corpora.count_unigrams(model, TEXT), biases="ln", scales=0, progress=False
+    )
+    removed = effect.kl[effect.kl["scale"] == 0].set_index("bias").loc["ln", "kl_unigram_model"]
+    assert one.kl["kl_unigram_model"].tolist() == [removed]
+    studied = interp.attention.study(model, ["w0 w1 w2"] * 20, layers=1, **CLASSES)
+    assert studied.attention["layer"].unique().tolist() == [1]
+    by_class = interp.attention.attention_by_class(model, ["w0 w1 w2"] * 20, layers=1, **CLASSES)
+    assert by_class["layer"].unique().tolist() == [1]
+    (hook,), (same,) = (interp.hooks.ablate_dims(model, 1, dims, where="residual") for dims in (3, [3]))
+    assert hook[0] == same[0]
+
+
+def test_options_hold_what_they_are_given_as_a_tuple():
+    asked = FrequencyOptions(biases="ln", scales=0.5, directions="mean", column="text")
+    assert (asked.biases, asked.scales, asked.directions) == (("ln",), (0.5,), ("mean",))
+    assert (asked.column, asked.controls) == ("text", 0)
+    asked = ProbingOptions(states=3, methods="dense", tasks="causative", state=2)
+    assert (asked.states, asked.methods, asked.tasks, asked.state) == ((3,), ("dense",), ("causative",), 2)
+
+
+def test_help_fits_a_screen():
+    for name, one in analyses().items():
+        function = resolve_name(one.answer)
+        said = inspect.getdoc(function)
+        assert len(said.splitlines()) <= 57, name  # `help` prints three lines above it (Python 3.13 one per parameter)
+        assert len(str(inspect.signature(function))) < 500, name
+        assert "Args:\n" in said
+        assert "Examples:\n" in said
+        printed = pydoc.render_doc(function, renderer=pydoc.plaintext)
+        assert f") -> {one.kind.__module__}.{one.kind.__name__}\n" in printed
