@@ -15,7 +15,7 @@ from transformer_lens import HookedTransformer
 
 from interp import corpora
 from interp.analyses.frequency import bias_effect
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import prediction_head
 from interp.passes.observers import observe
 

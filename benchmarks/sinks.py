@@ -17,8 +17,8 @@ from timing import Row, agrees, alternate, command, note_only, row
 
 from interp import corpora
 from interp.analyses.attention.massive import MassiveActivations
-from interp.analyses.attention.sinks.positions import Sinks
 from interp.analyses.attention.sinks.writers import MassiveWriters
+from interp.instruments.sinks import Sinks
 from interp.models.sites import Model, hook_name
 from interp.passes.observers import observe
 

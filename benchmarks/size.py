@@ -24,7 +24,7 @@ warnings.simplefilter("ignore")
 import torch, transformers, transformer_lens, transformer_lens.model_bridge
 import interp
 from interp import corpora
-from interp.analyses.attention.profile import DimensionProfile
+from interp.instruments.profile import DimensionProfile
 from interp.analyses.attention.scores import ScoreContributions
 from interp.passes.observers import observe
 transformers.utils.logging.disable_progress_bar()

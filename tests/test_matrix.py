@@ -21,6 +21,7 @@ from interp import attention, encoding, frequency, generation, hooks, probing
 from interp.analyses.probing.atlas.tables import Atlas
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.prompts import Prompts
 from interp.models.running import active_hooks
 from interp.results.result import Result
 from interp.testing import WORDS
@@ -68,7 +69,7 @@ class Subject:
         return self.once("probe", fitted)
 
     @property
-    def prompts(self) -> generation.decoding.Prompts:
+    def prompts(self) -> Prompts:
         return generation.prompts(self.model, self.texts, n=3, prompt_tokens=3, new_tokens=4)
 
     def forward(self, recipe: Any) -> Any:

@@ -7,11 +7,11 @@ import torch
 import transformers
 from toys import ROOT
 
-from interp.analyses.attention.profile import DimensionProfile
 from interp.corpora import token_classes
 from interp.corpora.sentences import encode
 from interp.corpora.unigrams import tokenizer_hash
 from interp.hooks import ablate_dims, prune_output_dims, scale_bias
+from interp.instruments.profile import DimensionProfile
 from interp.models.sites import hook_name
 from interp.passes.observers import Observer
 from interp.testing import (

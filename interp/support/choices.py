@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
-__all__ = ["Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Several", "Spread", "listed"]
+__all__ = ["Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Several", "Spread", "listed"]
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]
@@ -26,6 +26,8 @@ Spread: TypeAlias = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 """How accelerate divides a model among GPUs."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
+Rule: TypeAlias = Literal["robust", "sd"]
+"""How outliers are found: by median and MAD over dimensions, or by mean and SD."""
 
 
 def listed(values: Any) -> list[Any]:

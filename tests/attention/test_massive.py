@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from interp import attention, corpora, pages
-from interp.analyses.attention.massive import MassiveActivations, position_bins
+from interp.analyses.attention.massive import MassiveActivations
+from interp.instruments.sinks import position_bins
 from interp.passes.observers import observe
 
 PLANTED_TOKEN = 9

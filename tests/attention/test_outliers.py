@@ -14,7 +14,7 @@ from toys import every_table
 import interp
 from interp import attention, corpora, hooks, plots
 from interp.analyses.attention.ablation import KeyAblation
-from interp.analyses.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.profile import DimensionCorrelations, DimensionProfile, find_outliers, outlier_counts
 from interp.passes.observers import observe
 
 KINDS = ["bert", "gpt2", "gpt_neox", "gptj", "gpt_neo", "llama"]
@@ -148,14 +148,14 @@ def test_outliers_by_hand():
     robust = apart / stats.median_abs_deviation(means, axis=1, scale=1 / 1.4826)[:, None]
     for rule, score, k in (("sd", z, 3), ("robust", robust, stats.norm.isf(0.05 / 200)), ("robust", robust, 2.5)):
         given = {"k": k} if k == 2.5 else {}
-        found = attention.profile.find_outliers(profile_of(means), rule=rule, **given)
+        found = find_outliers(profile_of(means), rule=rule, **given)
         expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(score) > k)}
         assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
         assert found["dim"].iloc[0] == 7
         assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
         for row in found.itertuples():
             assert (row.z, row.robust_z) == pytest.approx((z[row.state, row.dim], robust[row.state, row.dim]))
-        counts = attention.profile.outlier_counts(profile_of(means), rule=rule, **given).query(f"rule == '{rule}'")
+        counts = outlier_counts(profile_of(means), rule=rule, **given).query(f"rule == '{rule}'")
         assert counts["n_outliers"].tolist() == [sum(state == one for one, _ in expected) for state in range(3)]
         assert counts["k"].tolist() == pytest.approx([k] * 3)
         assert counts["in_noise"].tolist() == pytest.approx([200 * stats.norm.sf(k)] * 3)
@@ -165,7 +165,7 @@ def test_outliers_by_hand():
 def test_a_large_outlier_hides_others_only_from_the_sd(seed):
     means = np.random.default_rng(seed).normal(size=(1, 768)) * 0.05
     means[0, [10, 20, 30]] = [100, 3, -2]
-    found = {rule: attention.profile.find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
+    found = {rule: find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
     assert found["robust"].groupby("dim")["robust_z"].first().abs().nlargest(3).index.tolist() == [10, 20, 30]
     assert len(found["robust"]) <= 4
     assert found["sd"]["dim"].tolist() == [10]
@@ -174,7 +174,7 @@ def test_a_large_outlier_hides_others_only_from_the_sd(seed):
 def test_rules_on_noise():
     """Over 600 states, each rule finds as much as is documented, with centre and spread from the same numbers."""
     means = np.random.default_rng(0).normal(size=(600, 768))
-    counts = attention.profile.outlier_counts(profile_of(means))
+    counts = outlier_counts(profile_of(means))
     found, said = (counts.groupby("rule")[name].mean() for name in ("n_outliers", "in_noise"))
     assert said["robust"] == pytest.approx(0.05)
     assert found["robust"] == pytest.approx(0.067, abs=0.035)
@@ -186,7 +186,7 @@ def test_states_without_spread_have_outliers_only_where_something_sticks_out():
     means = np.zeros((3, 40))
     means[1, 3] = 1.0  # the MAD is 0
     means[2, :] = 7.0
-    found = attention.profile.find_outliers(profile_of(means))
+    found = find_outliers(profile_of(means))
     assert (found["state"].tolist(), found["dim"].tolist()) == ([1], [3])
     assert found["robust_z"].item() == pytest.approx(40 / 1.2533)
 

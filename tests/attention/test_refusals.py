@@ -11,6 +11,7 @@ from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import attention, corpora
 from interp.analyses.attention.costs import cost
+from interp.instruments.profile import find_outliers
 from interp.models.qk import check_dims, check_layers
 from interp.testing import toy_tokenizer
 
@@ -100,8 +101,8 @@ CASES: dict[str, Case] = {
         lambda w: attention.attention_by_class(w.model("gpt2"), w.texts, key_classes={"x": [99]}, **quiet),
     ),
     "a mode in capitals": (BAD, "unknown mode 'Mean'; expected one of zero", lambda w: studied(w, mode="Mean")),
-    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.profile.find_outliers(profile(), k=np.nan)),
-    "k of 0": (BAD, "k must be above 0, found 0", lambda w: attention.profile.find_outliers(profile(), k=0)),
+    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: find_outliers(profile(), k=np.nan)),
+    "k of 0": (BAD, "k must be above 0, found 0", lambda w: find_outliers(profile(), k=0)),
     "no rule of outliers": (BAD, "unknown rule 'mad'; expected one of robust, sd", lambda w: studied(w, rule="mad")),
     "k of NaN in a study": (BAD, "k must be above 0, found nan", lambda w: studied(w, k=np.nan)),
     "a sample of none": (BAD, "sample must be at least 1, found 0", lambda w: studied(w, sample=0)),
@@ -110,18 +111,18 @@ CASES: dict[str, Case] = {
     "two profiles": (
         BAD,
         "profile has two rows for {'state': 0, 'dim': 0,",
-        lambda w: attention.profile.find_outliers(pd.concat([profile(), profile()])),
+        lambda w: find_outliers(pd.concat([profile(), profile()])),
     ),
     "a profile with missing values": (
         BAD,
         "profile has missing values in mean",
-        lambda w: attention.profile.find_outliers(with_value(profile(), 4, "mean", np.nan)),
+        lambda w: find_outliers(with_value(profile(), 4, "mean", np.nan)),
     ),
-    "no profile": (BAD, "profile lacks the columns state", lambda w: attention.profile.find_outliers(scores(0))),
+    "no profile": (BAD, "profile lacks the columns state", lambda w: find_outliers(scores(0))),
     "a list for a profile": (
         TYPE,
         "profile must be a pandas.DataFrame",
-        lambda w: attention.profile.find_outliers([1.0]),
+        lambda w: find_outliers([1.0]),
     ),
     "two tables of outliers": (
         BAD,

@@ -9,12 +9,11 @@ import torch
 from toys import with_tables
 
 from interp import attention, corpora, pages, plots
-from interp.analyses.attention.massive import position_bins
 from interp.analyses.attention.page import sides
 from interp.analyses.attention.sinks.findings import by_chance, sink_findings
-from interp.analyses.attention.sinks.positions import Sinks, fewest_queries, sink_dims
 from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
+from interp.instruments.sinks import Sinks, fewest_queries, position_bins, sink_dims
 from interp.models.sites import hook_name
 from interp.passes.observers import observe
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder

@@ -17,12 +17,13 @@ from toys import HF_MODELS, every_table
 
 import interp
 from interp import attention, frequency, generation, hooks, probing
-from interp.analyses.attention.profile import dimension_profile, find_outliers
+from interp.analyses.attention.profile import dimension_profile
 from interp.analyses.attention.tables import study as attention_of
 from interp.analyses.encoding.tables import study as encoding_of
 from interp.analyses.generation.metrics import text_features
 from interp.corpora import batches
 from interp.corpora.batching import Batch
+from interp.instruments.profile import find_outliers
 from interp.models.head import prediction_head
 from interp.models.identity import weight_hash
 from interp.models.sites import is_encoder

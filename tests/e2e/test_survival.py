@@ -290,8 +290,8 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
         ("frequency", "interp.passes.observers:feed", 4, ".frequency/pass-1.safetensors"),
         slow("attention", "interp.passes.observers:feed", 8, ".attention/pass-1.safetensors"),
         slow("probing", "interp.analyses.probing.states:forward", 1, None),
-        slow("generation", "interp.analyses.generation.decoding:decode_batch", 1, None),
-        slow("generation", "interp.analyses.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
+        slow("generation", "interp.instruments.decoding:decode_batch", 1, None),
+        slow("generation", "interp.instruments.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
         slow("train", "training.run:Run.update", 4, "resume.pt"),
     ],
 )
@@ -351,7 +351,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     """Text that was stopped between two batches and then finished is the same as text written in one go."""
     from transformers import GenerationConfig
 
-    from interp.analyses.generation.decoding import decode, resolved
+    from interp.instruments.decoding import decode, resolved
 
     model = load_toy("gpt2")
     rows = [[7 + i, 9] for i in range(9)]

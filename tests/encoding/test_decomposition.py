@@ -9,9 +9,9 @@ from processes import Script
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from interp.analyses.encoding.decomposition import decompose
 from interp.analyses.encoding.dimensions import dimensions
-from interp.analyses.encoding.regression import fit_arrays, regressions
+from interp.instruments.decomposition import decompose
+from interp.instruments.regression import fit_arrays, regressions
 from interp.models.embeddings import Embeddings
 
 N, D = 1_003, 24
@@ -117,7 +117,7 @@ MEASURED = """
 import pathlib
 import numpy as np
 import torch
-from interp.analyses.encoding.decomposition import decompose
+from interp.instruments.decomposition import decompose
 from interp.analyses.encoding.dimensions import dimensions
 from interp.models.embeddings import Embeddings
 

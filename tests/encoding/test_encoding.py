@@ -18,8 +18,9 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 import interp
 from interp import corpora, encoding, hooks
 from interp.analyses.encoding.pruning import PrunedPredictions
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
 from interp.corpora.unigrams import Unigrams
+from interp.instruments import regression
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.identity import weight_hash
 from interp.passes.observers import observe
 from interp.testing import randomise, toy_tokenizer
@@ -154,7 +155,7 @@ def test_regression_equals_a_plain_one():
     W_U, noise = rng.normal(size=(5, 80)), rng.normal(size=80)
     alpha = np.exp(-(W_U.T @ np.arange(5.0) + 2 + 0.3 * noise))
     alpha[3] = 0
-    fit = encoding.regression.fit_arrays(W_U, alpha)
+    fit = regression.fit_arrays(W_U, alpha)
     X = np.delete(W_U.T, 3, axis=0)
     y = -np.log(np.delete(alpha, 3))
     centred = X - X.mean(0)
@@ -165,9 +166,9 @@ def test_regression_equals_a_plain_one():
     residual = y - y.mean() - centred @ slope
     assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
     with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .* no others"):
-        encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
+        regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
     with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .*; give text with more types"):
-        encoding.regression.fit_arrays(W_U, np.where(np.arange(W_U.shape[1]) < 6, 0.1, 0.0))
+        regression.fit_arrays(W_U, np.where(np.arange(W_U.shape[1]) < 6, 0.1, 0.0))
 
 
 @pytest.mark.slow
@@ -271,14 +272,14 @@ def test_arrays_from_anywhere():
     W, alpha = rng.normal(size=(6, 40)), rng.dirichlet(np.ones(40))
     alpha[7], use = 0, np.arange(40) != 3
     for chosen, given in ((alpha > 0, None), ((alpha > 0) & use, use)):
-        found = encoding.regression.fit_arrays(W, alpha, use=given)
+        found = regression.fit_arrays(W, alpha, use=given)
         slope, intercept, r2, adjusted = least_squares(W.T[chosen], -np.log(alpha[chosen]))
         np.testing.assert_allclose(found.slope, slope)
         np.testing.assert_allclose([found.intercept, found.r2, found.adj_r2], [intercept, r2, adjusted])
         assert (found.n_types, found.n_dims) == (chosen.sum(), 6)
     for n in (5, 6, 7):  # with the intercept, 7 types are fitted exactly too
         with pytest.raises(ValueError, match=f"{n} usable types"):
-            encoding.regression.fit_arrays(W[:, 10 : 10 + n], alpha[10 : 10 + n])
+            regression.fit_arrays(W[:, 10 : 10 + n], alpha[10 : 10 + n])
 
 
 def bare(d_vocab, **options):
@@ -926,14 +927,12 @@ def test_dimensions_that_follow_from_others_do_not_count():
     from sklearn.linear_model import LinearRegression
 
     W, alpha = arrays()
-    whole = encoding.regression.fit_arrays(W, alpha)
+    whole = regression.fit_arrays(W, alpha)
     assert (whole.rank, whole.n_dims) == (20, 20)
-    deficient = encoding.regression.fit_arrays(
-        np.concatenate([W, W[:10] * 2, W[:3] + W[3:6], np.ones((1, 500))]), alpha
-    )
+    deficient = regression.fit_arrays(np.concatenate([W, W[:10] * 2, W[:3] + W[3:6], np.ones((1, 500))]), alpha)
     assert (deficient.rank, deficient.n_dims) == (20, 34)
     r2 = LinearRegression().fit(W.T, -np.log(alpha)).score(W.T, -np.log(alpha))
-    few = encoding.regression.fit_arrays(np.concatenate([W[:5, :20]] * 6), alpha[:20])
+    few = regression.fit_arrays(np.concatenate([W[:5, :20]] * 6), alpha[:20])
     assert (few.rank, few.n_types) == (5, 20), "fewer types than dimensions, but more than independent dimensions"
     for found in (whole, deficient):
         assert found.r2 == pytest.approx(r2, abs=1e-12)
@@ -943,7 +942,7 @@ def test_dimensions_that_follow_from_others_do_not_count():
 @pytest.mark.parametrize("scale", [1e-300, 1e-20, 1e20, 1e200, 1e307])
 def test_the_unit_of_the_embeddings_does_not_matter(scale):
     W, alpha = arrays()
-    one, other = encoding.regression.fit_arrays(W, alpha), encoding.regression.fit_arrays(W * scale, alpha)
+    one, other = regression.fit_arrays(W, alpha), regression.fit_arrays(W * scale, alpha)
     np.testing.assert_allclose(other.slope * scale, one.slope, rtol=1e-10)
     assert (other.r2, other.adj_r2, other.intercept, other.rank) == pytest.approx(
         (one.r2, one.adj_r2, one.intercept, one.rank), rel=1e-11
@@ -958,4 +957,4 @@ def test_fits_of_nothing_are_refused():
         (W * 1e-310, alpha, "too small for a slope in float64"),
     ):
         with pytest.raises(ValueError, match=message):
-            encoding.regression.fit_arrays(embeddings, probabilities)
+            regression.fit_arrays(embeddings, probabilities)

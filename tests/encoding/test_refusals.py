@@ -10,6 +10,7 @@ from workshop import BAD, MISSING, TYPE, Case, Workshop, check_refused, quiet
 from interp import corpora, encoding
 from interp.analyses.encoding.steering import sample_tokens
 from interp.corpora.unigrams import Unigrams
+from interp.instruments import regression
 
 
 def other_tokenizer(w: Workshop) -> Unigrams:
@@ -25,9 +26,9 @@ def steered(w: Workshop, **options: Any) -> pd.DataFrame:
     return encoding.steering_report(w.model("gpt2"), w.fit(), **options, **quiet)
 
 
-def regressed(**options: Any) -> encoding.regression.Regression:
+def regressed(**options: Any) -> regression.Regression:
     rng = np.random.default_rng(0)
-    return encoding.regression.fit_arrays(rng.normal(size=(2, 40)), rng.dirichlet(np.ones(40)), **options)
+    return regression.fit_arrays(rng.normal(size=(2, 40)), rng.dirichlet(np.ones(40)), **options)
 
 
 CASES: dict[str, Case] = {
@@ -76,17 +77,17 @@ CASES: dict[str, Case] = {
     "a probability of NaN": (
         BAD,
         "alpha must hold prob",
-        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(9, np.nan)),
+        lambda w: regression.fit_arrays(np.ones((2, 9)), np.full(9, np.nan)),
     ),
     "embeddings of NaN": (
         BAD,
         "W_U has NaN or infinite",
-        lambda w: encoding.regression.fit_arrays(np.full((2, 9), np.nan), np.full(9, 0.1)),
+        lambda w: regression.fit_arrays(np.full((2, 9), np.nan), np.full(9, 0.1)),
     ),
     "embeddings of other types": (
         BAD,
         "of the 8 types of alpha",
-        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(8, 0.1)),
+        lambda w: regression.fit_arrays(np.ones((2, 9)), np.full(8, 0.1)),
     ),
     "numbers for a choice": (
         BAD,

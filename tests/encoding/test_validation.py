@@ -8,8 +8,8 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from interp import encoding
-from interp.analyses.encoding.decomposition import decompose
-from interp.analyses.encoding.validation import cross_validated, folds
+from interp.instruments.decomposition import decompose
+from interp.instruments.validation import cross_validated, folds
 from interp.models.embeddings import Embeddings
 
 

@@ -9,6 +9,8 @@ from interp import corpora, encoding, generation, plots
 from interp.analyses.encoding.pruning import removal_order
 from interp.cli import main
 from interp.hooks import prune_output_dims
+from interp.instruments.decoding import resolved
+from interp.instruments.prompts import Prompts
 from interp.testing import toy_decoder, toy_encoder
 
 N, NEW = 20, 5
@@ -48,7 +50,7 @@ def test_intervals_leave_out_each_prompt(drawn):
 
     def written(n_dims):
         recipe = prune_output_dims(model, order[:n_dims]) if n_dims else []
-        config = generation.decoding.resolved(model, "greedy", NEW)
+        config = resolved(model, "greedy", NEW)
         config.min_new_tokens = NEW
         rows = prompts.ids.tolist()
         return [one.token_ids for one in generation.generate(model, rows, hooks=recipe, decoder=config, progress=False)]
@@ -79,7 +81,7 @@ def test_what_cannot_be_continued_is_refused_before_a_pass(drawn, load_toy, monk
     model, texts, prompts, _ = drawn
     for reads in ("observe", "observe_parts"):
         monkeypatch.setattr(f"interp.passes.execution.{reads}", None)
-    other = generation.decoding.Prompts(prompts.ids, prompts.human, prompts.corpus, {"tokenizer": "another"})
+    other = Prompts(prompts.ids, prompts.human, prompts.corpus, {"tokenizer": "another"})
     ids = corpora.batches(model, texts)
     by_hand = next(iter(ids)).tokens
     for on, text, asked, why in (

@@ -13,14 +13,14 @@ from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Spread
 from interp.analyses.encoding.atlas.tables import Member, pair_table, subspace_table
-from interp.analyses.encoding.decomposition import decompose
 from interp.analyses.encoding.findings import linear, removable
-from interp.analyses.encoding.validation import cross_validated
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
 from interp.analyses.probing.findings import beyond, held, needed
 from interp.analyses.probing.uncertainty import ALPHA, averaged, compared
+from interp.instruments.decomposition import decompose
+from interp.instruments.validation import cross_validated
 from interp.models.embeddings import Embeddings
 from interp.results.findings import Finding
 

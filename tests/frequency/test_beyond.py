@@ -17,8 +17,8 @@ from interp.analyses.encoding import fit
 from interp.analyses.frequency import bias_effect, page
 from interp.analyses.frequency.bands import band_findings, frequency_bands
 from interp.analyses.frequency.directions import FEWEST_CONTROLS, Controls, control_findings, ranks
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
 from interp.analyses.frequency.outliers import OutlierDims, Outliers, PartPredictions, outlier_findings
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.passes.observers import observe
 
 COUNTS = np.arange(67)

@@ -17,9 +17,9 @@ from toys import every_table
 import interp
 from interp import corpora, hooks
 from interp.analyses.frequency import BiasEffect, bias_effect
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.divergences import js, kl, kl_where_seen, perplexity
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.divergences import js, kl, kl_where_seen, perplexity
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import prediction_head
 from interp.passes.observers import observe
 

@@ -8,7 +8,7 @@ from scipy import stats
 import interp
 from interp import corpora
 from interp.analyses.frequency import bias_effect
-from interp.analyses.frequency.measures import correlations
+from interp.instruments.measures import correlations
 from interp.results.intervals import FEWEST_TEXTS
 
 SCALES = [0.0, 0.5]

@@ -19,12 +19,12 @@ import interp
 from interp import hooks
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation import GenerationStudy, generate, prompts, study, text_metrics, uncertainty
-from interp.analyses.generation.adapter import Shell
-from interp.analyses.generation.decoding import decode
 from interp.analyses.generation.metrics import frequent_types, mauve_scores, text_features
 from interp.analyses.generation.options import DECODERS
 from interp.analyses.generation.uncertainty import mauve_jackknife
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.adapter import Shell
+from interp.instruments.decoding import decode
 from interp.models.running import active_hooks
 from interp.models.sites import hook_name
 

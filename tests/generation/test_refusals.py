@@ -12,7 +12,7 @@ from workshop import BAD, FORMS, TYPE, Case, Workshop, check_refused, quiet
 from interp import generation, plots
 
 
-def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.decoding.Prompts:
+def prompts(w: Workshop, model: Any = None, **options: Any) -> Prompts:
     return generation.prompts(
         model or w.model("gpt2"), w.texts, **({"n": 3, "prompt_tokens": 3, "new_tokens": 4} | options)
     )

@@ -9,7 +9,8 @@ import torch
 from models.test_in_memory import FUNCTIONS, assert_unchanged, made, state
 from test_matrix import ANALYSES, Subject, tables_of
 
-from interp import encoding, generation
+from interp import encoding
+from interp.instruments.decoding import Generation
 from interp.models import as_model
 from interp.testing import toy_tokenizer
 
@@ -45,7 +46,7 @@ def numbers(answer: Any) -> dict[str, pd.DataFrame | np.ndarray]:
     """What is compared in an answer: its tables, arrays or tensors, what a fit measured, or generated tokens."""
     if isinstance(answer, encoding.regression.Fit):
         return {"alpha": answer.alpha, "E[h]": answer.mean_input, "slope": answer.fitted.slope}
-    if isinstance(answer, list) and answer and isinstance(answer[0], generation.decoding.Generation):
+    if isinstance(answer, list) and answer and isinstance(answer[0], Generation):
         return {"tokens": np.array([text.token_ids for text in answer])}
     if isinstance(answer, dict):
         return {name: value.float().cpu().numpy() for name, value in answer.items()}

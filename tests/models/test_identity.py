@@ -10,9 +10,9 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 
 import interp
-from interp.analyses.attention.profile import DimensionProfile
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
+from interp.instruments.profile import DimensionProfile
 from interp.passes.observers import observe
 from interp.results import result
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import interp
-from interp.analyses.attention.profile import DimensionProfile
+from interp.instruments.profile import DimensionProfile
 from interp.passes import moments
 
 

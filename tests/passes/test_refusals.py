@@ -4,8 +4,8 @@ import pytest
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import corpora
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.observers import SiteMean
+from interp.instruments.logits import SiteMean
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.passes.observers import observe
 
 CASES: dict[str, Case] = {

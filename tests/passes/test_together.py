@@ -14,18 +14,18 @@ from interp import corpora, encoding
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.massive import MassiveActivations
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.analyses.attention.scores import ScoreContributions
-from interp.analyses.attention.sinks.positions import Sinks
 from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.observers import SiteMean
 from interp.analyses.frequency.outliers import OutlierDims, PartPredictions
 from interp.corpora.classes import TokenClasses
+from interp.instruments.logits import SiteMean
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.sinks import Sinks
 from interp.passes.contexts import LargestTokens
 from interp.passes.observers import Observer, observe
 

@@ -17,10 +17,10 @@ from scipy import stats
 
 import interp
 from interp import probing
-from interp.analyses.attention.profile import DimensionProfile
 from interp.analyses.probing.judgements import check_scores
 from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.corpora import token_classes
+from interp.instruments.profile import DimensionProfile
 from interp.models.running import active_hooks
 from interp.passes.observers import observe, part_of
 from interp.support.paths import BUNDLED

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.analyses.frequency.divergences import kl, perplexity
-from interp.analyses.frequency.measures import correlations
+from interp.instruments.divergences import kl, perplexity
+from interp.instruments.measures import correlations
 from interp.support.checks import check_same
 from training.data import Texts
 from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, settings_of, train

@@ -14,12 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analyses.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.analyses.attention.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited, over_queries
 from interp.analyses.attention.options import Where
-from interp.analyses.attention.profile import DimensionProfile
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, attention_hooks, is_edited, over_queries
+from interp.instruments.profile import DimensionProfile
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import firing
@@ -228,7 +228,8 @@ def ablation_effect(
     missing values, mixes two runs, or has a state, layer or dimension that the model does not have.
 
     Examples:
-        >>> from interp.analyses.attention.profile import dimension_profile, find_outliers
+        >>> from interp.analyses.attention.profile import dimension_profile
+        >>> from interp.instruments.profile import find_outliers
         >>> from interp.testing import toy_decoder
         >>> model, text, classes = toy_decoder(), ["w0 w1 w2"] * 20, {"first": [7, 8]}
         >>> outliers = find_outliers(dimension_profile(model, text, key_classes=classes, progress=False), k=1.5)

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.analyses.attention.massive import position_bins
 from interp.analyses.attention.scores import MOST_BYTES
+from interp.instruments.costs import profile_sums, sink_sums
+from interp.instruments.sinks import position_bins
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape, shape_with
 from interp.passes.budget import Cost, Pass
@@ -14,7 +15,7 @@ from interp.passes.contexts import KEPT
 from interp.passes.groups import MOST
 from interp.support.choices import Several, listed
 
-__all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]
+__all__ = ["cost", "dry_run"]
 
 _AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
 _COPIES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
@@ -136,17 +137,6 @@ def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
     if not size.encoder:
         sums += MOST * (1 + 2 * d_model * (3 + 2 * size.n_layers)) + 2 * d_model + 2
     return 8 * sums, 4.0 * (4 * d_model + 8 * size.n_heads * size.d_head)
-
-
-def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:
-    """The number of sums that `interp.attention.sinks.positions.Sinks` keeps."""
-    ranges = len(position_bins(size.context or TOKENS_PER_ROW))
-    return n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
-
-
-def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:
-    """The number of values that a `DimensionProfile` keeps."""
-    return 5 * n_states * n_classes * size.d_model + n_classes
 
 
 def _per_token(size: Shape) -> float:

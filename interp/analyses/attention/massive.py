@@ -9,11 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.corpora.batching import Batch
+from interp.instruments.sinks import position_bins
 from interp.models.edits import jointly
 from interp.models.sites import Model, Recipe, state_name
 from interp.passes.observers import Observer
 
-__all__ = ["LargeValues", "MassiveActivations", "large_values", "position_bins"]
+__all__ = ["LargeValues", "MassiveActivations", "large_values"]
 
 _LEAST = 100.0
 _OVER_MEDIAN = 1_000.0
@@ -127,13 +128,3 @@ class MassiveActivations(Observer):
                 rows.append((state, dim, self.starts[place], last[place], n_activations, n_tokens, *sizes))
         kinds = dict.fromkeys(_COLUMNS, "int64") | {"max_abs": "float64", "max_ratio": "float64"}
         return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds)
-
-
-def position_bins(n_ctx: int) -> list[int]:
-    """The first position of each range: 0, 1, 2, 3, 4, 16, 64, … below n_ctx.
-
-    Examples:
-        >>> position_bins(100)
-        [0, 1, 2, 3, 4, 16, 64]
-    """
-    return [start for start in (0, 1, 2, 3, *(4**power for power in range(1, n_ctx.bit_length()))) if start < n_ctx]

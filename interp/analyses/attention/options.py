@@ -5,13 +5,12 @@ from typing import Literal
 
 from interp.analyses.declare import Analysis, option
 from interp.analyses.options import CountsOptions, KeyClasses, TextOptions
-from interp.support.choices import Mode, Several
+from interp.support.choices import Mode, Rule, Several
 
-__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights", "Where"]
+__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights", "Where"]
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
-Rule = Literal["robust", "sd"]
 Where = Literal["keys", "residual"]
 """What dimensions are removed from: the keys of a block, or the residual stream that enters it."""
 

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses.attention import figures as plots
-from interp.analyses.attention.profile import noise_count
 from interp.analyses.attention.sinks import figures as sink_plots
 from interp.analyses.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
@@ -15,6 +14,7 @@ from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
+from interp.instruments.profile import noise_count
 from interp.support.words import count, printed, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]

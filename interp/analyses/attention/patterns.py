@@ -12,11 +12,11 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.attention.keys import GroupedKeyObserver, KeyClassBatch, activations, attention_hooks, table_of
 from interp.corpora import token_classes
 from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
+from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, activations, attention_hooks, table_of
 from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, view
 from interp.models.spelling import token_names

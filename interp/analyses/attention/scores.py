@@ -22,12 +22,12 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.attention.keys import GroupedKeyObserver, KeyClassBatch, activations, is_edited
 from interp.analyses.attention.options import Average, Weights
 from interp.analyses.attention.sums import Patterns, Rows, attended_queries, pair_sums
 from interp.corpora import token_classes
 from interp.corpora.batching import Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, activations, is_edited
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name

@@ -16,7 +16,15 @@ from interp.analyses.attention.findings import steered, untested
 from interp.analyses.attention.massive import MassiveActivations
 from interp.analyses.attention.options import AttentionOptions, Average, Rule, Weights, Where
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.profile import (
+from interp.analyses.attention.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
+from interp.analyses.attention.shares import GAPS, gaps, largest_gaps
+from interp.analyses.attention.sinks.findings import sink_findings
+from interp.analyses.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
+from interp.corpora import Batches, batches, token_classes
+from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import TokenClasses
+from interp.corpora.counts import unigrams_of
+from interp.instruments.profile import (
     DimensionCorrelations,
     DimensionProfile,
     check_rule,
@@ -24,10 +32,7 @@ from interp.analyses.attention.profile import (
     outlier_counts,
     outlier_threshold,
 )
-from interp.analyses.attention.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
-from interp.analyses.attention.shares import GAPS, gaps, largest_gaps
-from interp.analyses.attention.sinks.findings import sink_findings
-from interp.analyses.attention.sinks.positions import (
+from interp.instruments.sinks import (
     SINK_DIMS,
     SINK_RATES,
     SINK_SUMMARY,
@@ -36,11 +41,6 @@ from interp.analyses.attention.sinks.positions import (
     fewest_queries,
     sink_dims,
 )
-from interp.analyses.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
-from interp.corpora import Batches, batches, token_classes
-from interp.corpora.batching import Text, as_batches
-from interp.corpora.classes import TokenClasses
-from interp.corpora.counts import unigrams_of
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, refuse_folded, why_no_scores
 from interp.models.sites import Model, hook_name, view
@@ -80,8 +80,8 @@ class AttentionStudy(Result):
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
       dimension of the attention input with log u of the token, and with the attention that the token receives.
     - `sinks`, `sink_rates`, `sink_summary`: the positions that draw attention, and why; see
-      `interp.attention.sinks.positions.Sinks`. `sink_dims`: the dimensions that make the sinks at the first position;
-      see `interp.attention.sinks.positions.sink_dims`. `writers`: the components that write massive activations; see
+      `interp.instruments.sinks.Sinks`. `sink_dims`: the dimensions that make the sinks at the first position;
+      see `interp.instruments.sinks.sink_dims`. `writers`: the components that write massive activations; see
       `interp.attention.sinks.writers.MassiveWriters`. All of these are empty unless asked for with `sinks`.
     """
 

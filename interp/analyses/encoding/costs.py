@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.analyses.attention.costs import profile_sums, sink_sums
 from interp.analyses.encoding.options import EncodingOptions
-from interp.analyses.frequency.costs import predictions
-from interp.analyses.generation.costs import NEW_TOKENS, PROMPT_TOKENS, continued
-from interp.analyses.generation.options import batch_rows
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
+from interp.instruments.costs import continued, predictions, profile_sums, sink_sums
+from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS, batch_rows
 from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.contexts import KEPT

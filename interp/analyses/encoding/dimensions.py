@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from scipy import stats
 
-from interp.analyses.encoding.decomposition import Decomposition
+from interp.instruments.decomposition import Decomposition
 from interp.models.embeddings import Embeddings
 
 __all__ = ["dimensions"]

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.encoding.regression import raw_head
-from interp.analyses.frequency.observers import LogitsObserver, SiteMean
 from interp.corpora.batching import Text, as_batches, sample_positions
 from interp.corpora.counts import Counts, unigrams_of
+from interp.instruments.logits import LogitsObserver, SiteMean
+from interp.instruments.regression import raw_head
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
 from interp.models.softmax import log_partition, over_types

@@ -10,7 +10,7 @@ from interp.support.choices import Several
 __all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift", "Weights"]
 
 if TYPE_CHECKING:
-    from interp.analyses.generation.decoding import Prompts
+    from interp.instruments.prompts import Prompts
 else:
     Prompts = Any
 

@@ -11,10 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.encoding.options import Basis, Order
-from interp.analyses.encoding.regression import Fit, raw_head
-from interp.analyses.frequency.divergences import js, perplexity
-from interp.analyses.frequency.observers import LogitsObserver
+from interp.analyses.encoding.regression import Fit
 from interp.corpora.batching import Batch, Text, predicted_batches
+from interp.instruments.divergences import js, perplexity
+from interp.instruments.logits import LogitsObserver
+from interp.instruments.regression import raw_head
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types

@@ -11,19 +11,16 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
-from interp.analyses.encoding.decomposition import Decomposition, decompose
 from interp.analyses.encoding.dimensions import dimensions
-from interp.analyses.encoding.validation import cross_validated
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.divergences import Distribution
-from interp.analyses.frequency.observers import SiteMean
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
-from interp.models.embeddings import Embeddings
-from interp.models.head import PredictionHead, prediction_head
+from interp.instruments.divergences import Distribution
+from interp.instruments.logits import SiteMean
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.regression import Regression, least_squares, minus_log, raw_head, regressions, taking_part
+from interp.instruments.validation import cross_validated
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, runs
@@ -31,126 +28,10 @@ from interp.passes.observers import observe
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "frequency_directions", "raw_head"]
-__all__ += ["regressions"]
+__all__ = ["Fit", "directions", "few_shot", "fit", "frequency_directions"]
 
 _DRAWS = 1_000
 _OUTLIERS = 3
-
-
-def raw_head(model: Model) -> PredictionHead:
-    """The prediction head. Raises ValueError if it is folded, because its W_U is then not the output embeddings."""
-    head = prediction_head(model)
-    if head.folded or head.norm == "folded rms":
-        raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
-    return head
-
-
-@dataclass(frozen=True, eq=False)
-class Regression:
-    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, in float64.
-
-    It has the `slope` A, `[d_model]` (of least norm if the embeddings do not determine it), the `intercept` B in nats,
-    `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − r − 1)`, the number of types n and of dimensions d, and the rank r of the
-    centred embeddings, which is d unless some dimension depends linearly on others.
-    """
-
-    slope: Float[np.ndarray, " d_model"]
-    intercept: float
-    r2: float
-    adj_r2: float
-    n_types: int
-    n_dims: int
-    rank: int
-
-
-def fit_arrays(
-    W_U: Float[np.ndarray, "d_model d_vocab"] | Float[Tensor, "d_model d_vocab"],
-    alpha: Distribution,
-    *,
-    use: Bool[np.ndarray, " d_vocab"] | None = None,
-) -> Regression:
-    """Regress the negative log of the mean output probability on the output embeddings (the columns of `W_U`).
-
-    W_U is read in blocks of types, in its own dtype and on its own device.
-
-    Args:
-        alpha: the mean output probability of each type over a corpus.
-        use: which types to use. Default: all types with a probability above 0.
-
-    Raises:
-        ValueError: there are no more types than independent dimensions, so that the fit would be exact and meaningless;
-            α is negative, not finite or the same for every type; embeddings are not finite, all equal, or too small
-            for a slope in float64; or `use` does not have one bool per type.
-
-    Examples:
-        >>> W_U, alpha = np.array([[0.0, 1.0, 2.0, 3.0]]), np.exp([-1.0, -3.0, -5.0, -7.0])
-        >>> round(fit_arrays(W_U, alpha).slope.item(), 6)
-        2.0
-    """
-    return regressions(Embeddings(W_U), [alpha], use=use)[0]
-
-
-def regressions(
-    embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
-) -> list[Regression]:
-    """`fit_arrays` for several α. Those that use the same types share one decomposition."""
-    kept = [_taking_part(embeddings, alpha, use) for alpha in alphas]
-    found: dict[int, Regression] = {}
-    for keep in {keep.tobytes(): keep for keep in kept}.values():
-        these = [i for i, other in enumerate(kept) if np.array_equal(keep, other)]
-        targets = [_minus_log(alphas[i][keep]) for i in these]
-        found |= zip(these, _least_squares(embeddings.of(keep), *targets)[1], strict=True)
-    return [found[i] for i in range(len(alphas))]
-
-
-def _taking_part(
-    embeddings: Embeddings, alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
-) -> Bool[np.ndarray, " d_vocab"]:
-    """The types to use. Raises the errors of `fit_arrays`."""
-    if not np.isfinite(alpha).all() or (alpha < 0).any():
-        raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
-    if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
-        what = "has NaN or infinite values" if len(embeddings) == len(alpha) else f"is over {len(embeddings)} types"
-        raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
-    use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
-    if use.dtype != bool or use.shape != alpha.shape:
-        raise ValueError(f"use must be a bool for each of the {len(alpha)} types, found {use.dtype} {use.shape}")
-    return use & (alpha > 0)
-
-
-def _minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
-    return -np.log(alpha.astype(np.float64))
-
-
-def _least_squares(
-    embeddings: Embeddings, *targets: Float[np.ndarray, " types"], n_real: int | None = None
-) -> tuple[Decomposition, list[Regression]]:
-    """The regressions of all targets on the embeddings and a constant, from one decomposition of the centred
-    embeddings. `n_real` is how many types of the vocabulary are tokens, by default all.
-    """
-    n = len(embeddings)
-    if n < 2:
-        raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
-    found = decompose(embeddings, np.column_stack(targets))
-    if n <= found.rank + 1:
-        how = "give text with more types"
-        if n == (n_real or embeddings.W_U.shape[1]):
-            how = "the vocabulary has no others, so this regression needs a model with more types or fewer dimensions"
-        raise ValueError(f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; {how}")
-    if not all(np.ptp(target) > 0 for target in targets):
-        raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
-    if not found.rank:
-        raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
-    intercepts = found.level - found.mean @ found.slopes
-    with np.errstate(over="ignore"):
-        slopes = np.ldexp(found.slopes, -found.exponent)
-    if not np.isfinite(slopes).all():
-        largest = embeddings.largest
-        raise ValueError(f"the output embeddings are at most {largest:.0e}, too small for a slope in float64")
-    adjusted = 1 - (1 - found.r2) * (n - 1) / (n - found.rank - 1)
-    numbers = zip(slopes.T, intercepts.tolist(), found.r2.tolist(), adjusted.tolist(), strict=True)
-    return found, [Regression(*one, n_types=n, n_dims=embeddings.d_model, rank=found.rank) for one in numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +97,8 @@ def fit(
 
     - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
       n_never_predicted): for the target `-log alpha`, and with α `shuffled` over types. `cv_r2` is the R² on types that
-      the regression has not seen (ten-fold), with its 95 % interval; see `interp.encoding.validation.cross_validated`.
+      the regression has not seen (ten-fold), with its 95 % interval; see
+      `interp.instruments.validation.cross_validated`.
     - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
       `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
       α, and the coordinate's share of the embeddings' variance.
@@ -240,10 +122,10 @@ def fit(
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
     used = real & (alpha > 0)
-    embeddings = head.embeddings.of(_taking_part(head.embeddings, alpha, used))
-    y = _minus_log(alpha[used])
+    embeddings = head.embeddings.of(taking_part(head.embeddings, alpha, used))
+    y = minus_log(alpha[used])
     null = np.random.default_rng(seed).permutation(y)
-    found, (fitted, by_chance) = _least_squares(embeddings, y, null, n_real=int(real.sum()))
+    found, (fitted, by_chance) = least_squares(embeddings, y, null, n_real=int(real.sum()))
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
     unseen = cross_validated(embeddings, found, np.column_stack([y, null]))
@@ -282,7 +164,7 @@ def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_00
     fit.require(model)
     asked = sorted(whole_number(budget, "a number of tokens", least=1) for budget in listed(tokens))
     budgets, alphas = _of_first_tokens(model, fit, asked)
-    embeddings, y = raw_head(model).embeddings, _minus_log(fit.alpha[fit.used])
+    embeddings, y = raw_head(model).embeddings, minus_log(fit.alpha[fit.used])
     fits = regressions(embeddings, alphas, use=fit.used)
     slopes = np.array([small.slope for small in fits]).reshape(len(fits), embeddings.d_model)
     guesses = embeddings.of(fit.used).dot(torch.from_numpy(slopes)).numpy()

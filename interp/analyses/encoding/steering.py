@@ -15,11 +15,11 @@ from torch import Tensor
 
 from interp.analyses.encoding.options import RATIOS, Shift, Weights
 from interp.analyses.encoding.regression import Fit
-from interp.analyses.frequency.divergences import kl
-from interp.analyses.frequency.observers import LogitsObserver
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.corpora.frames import tokenizer_of
 from interp.corpora.sentences import encode
+from interp.instruments.divergences import kl
+from interp.instruments.logits import LogitsObserver
 from interp.models.edits import Edit, joint_edit, recipe_of
 from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name

@@ -16,15 +16,17 @@ from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
 from interp.analyses.encoding.findings import linear, removable, steered
 from interp.analyses.encoding.options import EncodingOptions
 from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
-from interp.analyses.encoding.regression import Fit, directions, few_shot, fit, raw_head
+from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
 from interp.analyses.encoding.steering import check_steering, steering_passes
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, written
-from interp.analyses.generation.decoding import Prompts, check_decodes, check_prompts, prompts
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.decoding import check_decodes
+from interp.instruments.prompts import Prompts, check_prompts, prompts
+from interp.instruments.regression import raw_head
 from interp.models.identity import origin
 from interp.models.sites import Model, hook_name, view
 from interp.models.spelling import token_names

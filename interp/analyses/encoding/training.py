@@ -13,13 +13,13 @@ from jaxtyping import Integer
 from scipy import stats
 
 from interp import models
-from interp.analyses.encoding.regression import raw_head, regressions
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.divergences import kl
 from interp.corpora import batches, load
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.divergences import kl
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.regression import raw_head, regressions
 from interp.models.sites import Model, is_encoder
 from interp.passes.observers import observe
 from interp.support.checks import whole_number

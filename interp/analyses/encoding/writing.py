@@ -12,10 +12,11 @@ from tqdm.auto import tqdm
 from interp.analyses.encoding.options import Basis, Order
 from interp.analyses.encoding.pruning import FRACTIONS, check_orders, pruning_curve, removal_order
 from interp.analyses.encoding.regression import Fit
-from interp.analyses.generation.decoding import Prompts, generate, resolved
-from interp.analyses.generation.uncertainty import diversity_without
 from interp.corpora.batching import sample_positions
 from interp.hooks import prune_output_dims
+from interp.instruments.decoding import generate, resolved
+from interp.instruments.diversity import diversity_without
+from interp.instruments.prompts import Prompts
 from interp.models.running import Hooks
 from interp.models.sites import Model
 from interp.results.intervals import jackknife, summed_others

@@ -1,2 +1,2 @@
-from . import distributions as distributions, tables as tables
+from . import tables as tables
 from .tables import BiasEffect as BiasEffect, bias_effect as bias_effect

@@ -17,10 +17,10 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from interp.analyses.frequency.directions import agreed, nearest
-from interp.analyses.frequency.distributions import Calibration, MeanPredictions
-from interp.analyses.frequency.divergences import Distribution
 from interp.analyses.frequency.findings import NAMED, without
-from interp.analyses.frequency.measures import with_ends
+from interp.instruments.divergences import Distribution
+from interp.instruments.measures import with_ends
+from interp.instruments.predictions import Calibration, MeanPredictions
 from interp.results.findings import Finding, side
 from interp.results.intervals import jackknife, summed_others
 from interp.support.checks import whole_number

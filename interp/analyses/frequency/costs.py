@@ -7,15 +7,15 @@ from typing import Any
 from interp.analyses.frequency.options import FrequencyOptions
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
+from interp.instruments.costs import predictions
 from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.groups import MOST
 from interp.support.choices import listed
 
-__all__ = ["dry_run", "predictions"]
+__all__ = ["dry_run"]
 
-_AT_ONCE = 2**22  # logits that are read together; see interp.frequency.distributions
-_COPIES = 6  # copies of these: shifted logits, exponentials, probabilities, …; and of the sums without each group
+_COPIES = 6  # copies of the sums without each group
 _OF_PARTS = 2_000  # positions; see interp.frequency.outliers
 _TABLES = 5  # copies of the distributions, in float64
 
@@ -96,21 +96,3 @@ def _parts(size: Shape, asked: FrequencyOptions, data: Any, options: Mapping[str
     sums = 8 * size.d_vocab * (2 * MOST * 3 + 3 * n)
     copies = 4 * parts * dims * size.d_vocab
     return replace(found, sums=sums, copies=copies, flops=share * n * (2.0 * dims + 6.0) * size.d_vocab)
-
-
-def predictions(
-    model: Shape, n_variants: int, what: str = "word frequency", *, grouped: bool = False, **more: Any
-) -> Pass:
-    """The pass of a `MeanPredictions` with some variants. Each variant costs one product with all logits per
-    position."""
-    groups = MOST if grouped else 1
-    sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
-    held: dict[str, Any] = {
-        "per_batch": 2 * 8 * n_variants * model.d_vocab,
-        "per_logit": _COPIES * 4,
-        "at_once": _AT_ONCE,
-    }
-    flops = 4.0 * n_variants * model.d_vocab
-    share = MASK_RATE if model.encoder else 1.0
-    defaults = {"text": "masked text" if model.encoder else "text", "share": share, "flops": share * flops}
-    return Pass(what=what, sums=sums, head=True, **held, **defaults | more)

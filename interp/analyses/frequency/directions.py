@@ -22,12 +22,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.encoding.regression import raw_head, regressions
-from interp.analyses.frequency.distributions import MeanPredictions, Means, Variant
-from interp.analyses.frequency.divergences import Distribution, kl, perplexity
 from interp.analyses.frequency.findings import DISTANCE, NAMED, without
-from interp.analyses.frequency.observers import SiteMean
 from interp.corpora import Batches
+from interp.instruments.divergences import Distribution, kl, perplexity
+from interp.instruments.logits import SiteMean
+from interp.instruments.predictions import MeanPredictions, Means, Variant
+from interp.instruments.regression import raw_head, regressions
 from interp.models.head import PredictionHead
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading
@@ -69,8 +69,8 @@ def check_directions(asked: Several[Direction] | None) -> None:
 def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) -> Passes[Vectors]:
     """The requested directions, in the order of `DIRECTIONS`, from one pass: `mean` is E[h] and `slope` is −A.
 
-    Raises the errors of `interp.encoding.regression.raw_head`, and for the slope also those of
-    `interp.encoding.regression.fit_arrays`.
+    Raises the errors of `interp.instruments.regression.raw_head`, and for the slope also those of
+    `interp.instruments.regression.fit_arrays`.
     """
     if not asked:
         return {}

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from interp.analyses.encoding.regression import raw_head
 from interp.analyses.frequency.bands import BAND_COLUMNS, band_nll, band_table, check_bands, frequency_bands
 from interp.analyses.frequency.directions import (
     CONTROL_COLUMNS,
@@ -19,11 +18,12 @@ from interp.analyses.frequency.directions import (
     controlled,
     head_directions,
 )
-from interp.analyses.frequency.distributions import MeanPredictions
-from interp.analyses.frequency.divergences import Distribution
 from interp.analyses.frequency.options import FrequencyOptions
 from interp.analyses.frequency.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
 from interp.corpora import Batches
+from interp.instruments.divergences import Distribution
+from interp.instruments.predictions import MeanPredictions
+from interp.instruments.regression import raw_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, side_by_side

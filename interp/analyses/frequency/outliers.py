@@ -19,14 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.encoding.regression import raw_head
-from interp.analyses.frequency.distributions import MeanPredictions, Means, Variant
-from interp.analyses.frequency.divergences import Distribution, js, kl
 from interp.analyses.frequency.findings import DISTANCE
-from interp.analyses.frequency.measures import with_ends
-from interp.analyses.frequency.observers import real_logits
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, sample_positions
+from interp.instruments.divergences import Distribution, js, kl
+from interp.instruments.logits import real_logits
+from interp.instruments.measures import with_ends
+from interp.instruments.predictions import MeanPredictions, Means, Variant
+from interp.instruments.regression import raw_head
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.models.softmax import over_types
 from interp.passes.execution import Passes, Reading

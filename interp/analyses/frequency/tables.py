@@ -17,15 +17,15 @@ from scipy.stats import rankdata
 from interp.analyses.frequency.bands import band_findings
 from interp.analyses.frequency.columns import IN_PAPER, MEANINGS
 from interp.analyses.frequency.directions import control_findings, ranks, why_no_directions
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
 from interp.analyses.frequency.findings import findings, misfit
 from interp.analyses.frequency.further import check_asked, look_further
-from interp.analyses.frequency.measures import CORRELATIONS, correlations, measures
 from interp.analyses.frequency.options import FrequencyOptions
 from interp.analyses.frequency.outliers import outlier_findings
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.measures import CORRELATIONS, correlations, measures
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import Bias, PredictionHead, prediction_head
 from interp.models.sites import Model
 from interp.models.spelling import token_names

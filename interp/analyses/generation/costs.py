@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from interp.analyses.frequency.costs import predictions
-from interp.analyses.generation.options import DECODERS, batch_rows
+from interp.instruments.costs import continued, predictions
+from interp.instruments.decoders import DECODERS, NEW_TOKENS, PROMPT_TOKENS, batch_rows
 from interp.models.footprint import default_rows
-from interp.models.shapes import Shape, shape_with
-from interp.passes.budget import Cost, Pass
+from interp.models.shapes import shape_with
+from interp.passes.budget import Cost
 
-__all__ = ["NEW_TOKENS", "PROMPT_TOKENS", "continued", "dry_run"]
+__all__ = ["dry_run"]
 
-_PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 100, 10, 50
+_PROMPTS = 100
 _BEAMS = 4
 _SCALES = 3
 
@@ -43,15 +43,6 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     )
     lines = [f"generated text: {len(decoders)} decoders at {len(scales)} λ, {settings * n * new:,} new tokens"]
     return Cost(passes=passes, numbers={"settings": settings, "new_tokens": settings * n * new}, lines=lines)
-
-
-def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
-    """The pass in which this many rows of a prompt are continued together, with keys and values kept."""
-    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
-    return Pass(
-        what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),
-        per_token=kept * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
-    )  # fmt: skip
 
 
 _DEFAULTS = {"n": _PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}

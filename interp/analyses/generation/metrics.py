@@ -18,6 +18,7 @@ from interp.corpora.batching import Batch
 from interp.corpora.frames import frame
 from interp.corpora.sentences import encode
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.diversity import ORDERS
 from interp.models.identity import check_weights
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing, trunk_output
@@ -28,7 +29,6 @@ from interp.support.paths import check_mauve
 __all__ = [
     "MAUVE_MODEL",
     "MAUVE_SEEDS",
-    "ORDERS",
     "faiss_quiet",
     "frequent_types",
     "mauve_scores",
@@ -36,7 +36,6 @@ __all__ = [
     "text_metrics",
 ]
 
-ORDERS = (1, 2, 3, 4)
 MAUVE_SEEDS = (0, 1, 2, 3, 4)
 MAUVE_MODEL = "gpt2-large"
 """The model whose features mauve-text uses by default."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 from interp.analyses.declare import Analysis, option
 from interp.analyses.options import BOS, CountsOptions
+from interp.instruments.decoders import DECODERS, Decoder
 from interp.support.choices import Bos, Layout, Several, listed
 
-__all__ = ["ANALYSIS", "DECODERS", "TOKENS_AT_ONCE", "Decoder", "GenerationOptions", "batch_rows", "check_asked"]
+__all__ = ["ANALYSIS", "GenerationOptions", "check_asked"]
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -16,19 +17,6 @@ if TYPE_CHECKING:
     from interp.models.sites import Model
 else:
     GenerationConfig = Model = Any
-
-Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
-"""A decoder by name. `interp.generation.decoding.PRESETS` has the settings that each name stands for."""
-DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The names of decoders."""
-TOKENS_AT_ONCE = 8_192
-"""The largest number of tokens whose keys and values are kept together, unless a single prompt needs more."""
-
-
-def batch_rows(length: int) -> int:
-    """The number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has a row
-    for each of its beams or samples."""
-    return max(1, TOKENS_AT_ONCE // length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +83,7 @@ ANALYSIS = Analysis(
     sides="interp.analyses.generation.page:sides",
     check="interp.analyses.generation.options:check_asked",
     cost="interp.analyses.generation.costs:dry_run",
-    impossible="interp.analyses.generation.decoding:why_impossible",
+    impossible="interp.analyses.generation.tables:why_impossible",
     paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
 )

@@ -5,7 +5,6 @@ the texts.
 """
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -17,10 +16,11 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import auc
 from sklearn.preprocessing import normalize
 
-from interp.analyses.generation.metrics import MAUVE_SEEDS, ORDERS, faiss_quiet
+from interp.analyses.generation.metrics import MAUVE_SEEDS, faiss_quiet
+from interp.instruments.diversity import diversity_without, ratio, without_each
 from interp.results.intervals import Jackknife, jackknife
 
-__all__ = ["FEWEST_PROMPTS", "MEASURES", "diversity_without", "intervals", "mauve_jackknife"]
+__all__ = ["FEWEST_PROMPTS", "MEASURES", "intervals", "mauve_jackknife"]
 
 FEWEST_PROMPTS = 100
 """With fewer, and fewer than ten clusters, an interval of MAUVE holds the true value too seldom."""
@@ -143,32 +143,4 @@ def _left_out(
     """The measures of all texts, given as token ids by prompt, followed by those without the texts of each prompt."""
     tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
     known = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
-    return np.column_stack([diversity_without(by_prompt), _ratio(_without(known), _without(tokens))])
-
-
-def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "prompts_and_one 2"]:
-    """Diversity and repetition of all texts, given as token ids by prompt, followed by those without each prompt.
-
-    Examples:
-        >>> diversity_without([[[1, 1, 1, 1, 1]], [[2, 2, 2, 2, 2]], [[3, 4, 5, 6, 7]]])[:, 1].round(2).tolist()
-        [0.33, 0.25, 0.25, 0.5]
-    """
-    distinct = []
-    for n in ORDERS:
-        grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
-        of_prompt = [set().union(*texts) for texts in grams]
-        prompts_with = Counter(gram for prompt in of_prompt for gram in prompt)
-        alone = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
-        each = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
-        distinct.append(_ratio(len(prompts_with) - alone, _without(each)))
-    different = np.array([sum(map(len, texts)) for texts in grams])  # from the 4-grams, which come last
-    return np.stack([np.mean(distinct, axis=0), _ratio(_without(each - different), _without(each))], 1)
-
-
-def _without(sums: np.ndarray) -> np.ndarray:
-    """A sum over all prompts, followed by the sums without each prompt."""
-    return np.concatenate([[sums.sum()], sums.sum() - sums]).astype(float)
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return np.column_stack([diversity_without(by_prompt), ratio(without_each(known), without_each(tokens))])

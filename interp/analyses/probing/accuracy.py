@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
-from interp.analyses.attention.profile import DimensionProfile
 from interp.analyses.probing.judgements import by_task, check_scores, judged
 from interp.analyses.probing.options import Score
 from interp.analyses.probing.probes import Probe, check_probe
@@ -22,6 +21,7 @@ from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.hooks import ablate_dims
+from interp.instruments.profile import DimensionProfile
 from interp.models.running import resolved, running
 from interp.models.sites import Model
 from interp.passes.execution import Passes, execute, runs

@@ -16,13 +16,14 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.analyses.attention.profile import DimensionProfile, find_outliers
-from interp.analyses.attention.sinks.positions import Sinks, fewest_queries
-from interp.analyses.encoding.regression import Fit, frequency_directions, raw_head, regressions
-from interp.analyses.frequency.distributions import MeanPredictions, Variant
-from interp.analyses.frequency.divergences import Distribution
+from interp.analyses.encoding.regression import Fit, frequency_directions
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
+from interp.instruments.divergences import Distribution
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.profile import DimensionProfile, find_outliers
+from interp.instruments.regression import raw_head, regressions
+from interp.instruments.sinks import Sinks, fewest_queries
 from interp.models.qk import qk_circuit, why_no_scores
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, hook_name, is_encoder

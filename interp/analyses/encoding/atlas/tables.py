@@ -20,7 +20,8 @@ from interp.analyses.encoding.atlas.rotations import (
 )
 from interp.analyses.encoding.atlas.sources import Seen, Spread
 from interp.analyses.encoding.neurons import why_impossible as why_no_neurons
-from interp.analyses.encoding.regression import Fit, raw_head
+from interp.analyses.encoding.regression import Fit
+from interp.instruments.regression import raw_head
 from interp.models.sites import Model, view
 
 __all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "chosen_neurons", "members", "most_dims", "pair_table"]

@@ -22,10 +22,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.analyses.attention.keys import KeyClassBatch, KeyObserver, attention_hooks
-from interp.analyses.attention.massive import position_bins
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.classes import TokenClasses
+from interp.instruments.keys import KeyClassBatch, KeyObserver, attention_hooks
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span, why_no_scores
 from interp.models.sites import Model, Recipe, hook_name
@@ -34,7 +33,8 @@ from interp.results.dense import Dense
 from interp.results.intervals import from_sums
 from interp.support.choices import Several
 
-__all__ = ["SINKS", "SINK_DIMS", "SINK_RATES", "SINK_SUMMARY", "Sinks", "fewest_queries", "sink_dims"]
+__all__ = ["SINKS", "SINK_DIMS", "SINK_RATES", "SINK_SUMMARY", "Sinks", "fewest_queries", "position_bins"]
+__all__ += ["sink_dims"]
 
 _KEYS = ("attention", "above", "value_norm")  # means over keys
 _PAIRS = ("score", "cosine", "query_norm", "key_norm")  # means over pairs of a query and a key
@@ -401,3 +401,13 @@ def sink_dims(
     kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64") | dict.fromkeys(["outlier", "massive"], "bool")
     whole = dict.fromkeys(["layer", "head", "dim", "rank"], "int64")
     return pd.DataFrame(rows, columns=SINK_DIMS).astype(kinds | whole | {"key_class": "object"})
+
+
+def position_bins(n_ctx: int) -> list[int]:
+    """The first position of each range: 0, 1, 2, 3, 4, 16, 64, … below n_ctx.
+
+    Examples:
+        >>> position_bins(100)
+        [0, 1, 2, 3, 4, 16, 64]
+    """
+    return [start for start in (0, 1, 2, 3, *(4**power for power in range(1, n_ctx.bit_length()))) if start < n_ctx]

@@ -1,7 +1,7 @@
 """R² on types that the regression has not seen, by ten-fold cross-validation from Gram matrices.
 
-With the embeddings' decomposition `X = U S Vᵀ` (see `interp.encoding.decomposition`), the columns of `Z = [U 1/√n]` are
-orthonormal, so leaving out the rows `Z_f` of a fold gives the coefficients
+With the embeddings' decomposition `X = U S Vᵀ` (see `interp.instruments.decomposition`), the columns of `Z = [U 1/√n]`
+are orthonormal, so leaving out the rows `Z_f` of a fold gives the coefficients
 
     (I − Z_fᵀ Z_f)⁻¹ (Zᵀ y − Z_fᵀ y_f)
 
@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 from scipy.stats import norm
 
-from interp.analyses.encoding.decomposition import Decomposition
+from interp.instruments.decomposition import Decomposition
 from interp.models.embeddings import Embeddings
 
 __all__ = ["cross_validated", "folds"]
@@ -49,7 +49,7 @@ def cross_validated(
         found: the decomposition of the embeddings with these targets.
 
     Examples:
-        >>> from interp.analyses.encoding.decomposition import decompose
+        >>> from interp.instruments.decomposition import decompose
         >>> rng = np.random.default_rng(0)
         >>> E, noise = Embeddings(rng.normal(size=(3, 400))), rng.normal(size=(400, 1))
         >>> y = E.W_U.T @ np.ones((3, 1)) + noise  # so that 3/4 of its variance is explained

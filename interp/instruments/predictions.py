@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.frequency.divergences import Distribution
-from interp.analyses.frequency.observers import LogitsObserver, real_logits
 from interp.corpora.batching import Batch
+from interp.instruments.divergences import Distribution
+from interp.instruments.logits import LogitsObserver, real_logits
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
 from interp.models.softmax import exponentials, over_positions, over_types

@@ -8,8 +8,8 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.analyses.frequency.distributions import MeanPredictions, Means
-from interp.analyses.frequency.divergences import Distribution, js, kl, kl_where_seen, perplexity
+from interp.instruments.divergences import Distribution, js, kl, kl_where_seen, perplexity
+from interp.instruments.predictions import MeanPredictions, Means
 from interp.results.intervals import Jackknife, jackknife
 
 __all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]

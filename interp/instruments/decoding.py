@@ -1,4 +1,4 @@
-"""Prompts cut from a corpus, and text that transformers decodes from prompts with hooks active."""
+"""Text that transformers decodes from prompts with hooks active."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,45 +8,26 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from interp.analyses.generation.options import DECODERS, Decoder, batch_rows
-from interp.corpora import load
-from interp.corpora.frames import frame, framed, settled_bos, tokenizer_of, unframed
+from interp.corpora.frames import frame, framed, tokenizer_of
 from interp.corpora.sentences import encode, padded
-from interp.corpora.sources import Corpus, Source
-from interp.corpora.tokens import Counted, tokens_of
-from interp.corpora.unigrams import tokenizer_hash
-from interp.models.head import prediction_head
+from interp.instruments.decoders import DECODERS, NEW_TOKENS, PRESETS, Decoder, batch_rows
 from interp.models.identity import check_weights
 from interp.models.running import Hooks, firing, hooks_of_others
-from interp.models.sites import Model, check_model, check_vocabulary, is_encoder, view
+from interp.models.sites import Model, check_vocabulary, is_encoder, view
 from interp.models.spelling import token_names
 from interp.passes.checkpoint import Checkpoint
 from interp.support.checks import check_seed, unicode_text, whole_number
 from interp.support.choices import Bos
-from interp.support.words import count
 
-__all__ = ["NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "check_prompts"]
-__all__ += ["continuation", "decode", "generate", "prompts", "resolved", "why_impossible"]
+__all__ = ["NO_DECODER", "Generation", "check_decodes", "continuation", "decode", "generate", "resolved"]
 
-PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
-    "greedy": {"do_sample": False, "num_beams": 1},
-    "beam": {"do_sample": False, "num_beams": 4},
-    "sample": {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 1.0},
-    "top_k": {"do_sample": True, "num_beams": 1, "top_k": 50, "top_p": 1.0},
-    "top_p": {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 0.95},
-}
-"""The transformers settings that a decoder's name stands for, all with temperature 1 and no penalties."""
-
-NEW_TOKENS = 50
-_NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
+NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
 _SUPPORTED = {
     "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
     "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
@@ -58,102 +39,6 @@ _SUPPORTED = {
 }  # fmt: skip
 _sampling = threading.RLock()
 _OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
-
-
-@dataclass(frozen=True, eq=False)
-class Prompts:
-    """Beginnings of human texts as token ids, and their continuations. All prompts have the same length.
-
-    `ids` begin with the beginning-of-sequence token if that was asked for. `settings` says where they come from.
-    """
-
-    ids: Int[np.ndarray, "n pos"]
-    human: Int[np.ndarray, "n new"]
-    corpus: Corpus
-    settings: dict[str, Any]
-
-
-def prompts(
-    model: Model,
-    text: Source,
-    *,
-    n: int = 100,
-    prompt_tokens: int = 10,
-    new_tokens: int = NEW_TOKENS,
-    limit: int | None = None,
-    column: str | None = None,
-    bos: Bos = "auto",
-    seed: int = 0,
-) -> Prompts:
-    """The first tokens of random texts that are long enough to include a human continuation.
-
-    The whole corpus is read, and all texts that are long enough are equally likely to be drawn. Prompts are in the
-    order of the corpus.
-
-    Args:
-        text: anything `interp.corpora.load` takes. Texts shorter than `prompt_tokens + new_tokens` tokens are left out.
-        n: the number of prompts.
-        prompt_tokens: the number of tokens per prompt, without the beginning-of-sequence token.
-        new_tokens: the number of tokens of a continuation.
-        limit, column: see `interp.corpora.load`.
-        bos: put the beginning-of-sequence token before each prompt. `"auto"`: see `interp.corpora.batches`.
-        seed: the seed for drawing texts.
-
-    Raises ValueError if fewer than `n` texts are long enough, if lengths are too small or exceed the context, for a
-    model without a tokenizer, for a tokenizer without a beginning-of-sequence token if that is asked for, and for a
-    seed below 0. Raises TypeError for numbers that are not whole.
-
-    Examples:
-        >>> import interp
-        >>> found = prompts(interp.load("tiny-gpt2"), "bundled", n=3)
-        >>> found.ids.shape, found.human.shape
-        ((3, 11), (3, 50))
-    """
-    check_model(model)
-    seed = check_seed(seed)
-    n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
-    if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
-        raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
-    whole, tokenizer = prompt_tokens + new_tokens, tokenizer_of(model)
-    before, _ = frame(model, bos).alone
-    if len(before) + whole > model.cfg.n_ctx:
-        lengths = f"prompts of {prompt_tokens + len(before)} tokens and {new_tokens} new tokens"
-        raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
-    corpus = load(text, limit=limit, column=column)
-    texts = (ids[unframed(ids, before, [])] for ids in tokens_of(corpus, tokenizer))
-    found = _drawn((ids[:whole] for ids in texts if len(ids) >= whole), n, seed)
-    if len(found) < n:
-        long = f"{count(len(found), 'text')} of at least {whole} tokens"
-        instead = "ask for fewer (n) or shorter ones (prompt_tokens), or give more text"
-        raise ValueError(f"{corpus.name} has {long}, expected {n}; {instead}")
-    ids = np.array(found, dtype=np.int64)
-    first = np.tile(np.array(before, dtype=np.int64), (n, 1))
-    settings = {
-        "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
-        "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
-        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": settled_bos(model, bos), "prompt_seed": seed,
-        "unknown_share": Counted.of(ids, tokenizer).checked(tokenizer, f"the prompts from {corpus.name}").share,
-    }  # fmt: skip
-    return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
-
-
-def check_prompts(model: Model, given: Prompts) -> None:
-    """Raise ValueError if these prompts were made with another tokenizer."""
-    own = model.tokenizer is not None and tokenizer_hash(model.tokenizer)
-    if own and given.settings.get("tokenizer", own) != own:
-        raise ValueError("these prompts were made with another tokenizer; make them with this model's")
-
-
-def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:
-    """n random rows, all equally likely, in their original order, by Algorithm R of Vitter (1985), which stores n
-    rows."""
-    rng = np.random.default_rng(seed)
-    kept: dict[int, tuple[int, list[int]]] = {}
-    for number, row in enumerate(rows):
-        place = number if number < n else int(rng.integers(number + 1))
-        if place < n:
-            kept[place] = number, row
-    return [row for _, row in sorted(kept.values())]
 
 
 @dataclass(frozen=True)
@@ -233,23 +118,12 @@ def generate(
     return decode(model, rows, config, hooks, seed=seed, batch_size=batch_size, progress=progress)
 
 
-def why_impossible(model: Model) -> str | None:
-    """Why text cannot be generated by a model with b_LN scaled, or None if it can."""
-    if is_encoder(model):
-        return _NO_DECODER
-    try:
-        why = prediction_head(model).why_absent.get("ln")
-    except ValueError as error:
-        return str(error)
-    return None if why is None else f"it has no b_LN to scale: {why}"
-
-
 def check_decodes(model: Model) -> None:
     """Raise ValueError for an encoder, for a decoder without blocks, and for one that cannot read the tokens it
     predicts.
     """
     if is_encoder(model):
-        raise ValueError(_NO_DECODER)
+        raise ValueError(NO_DECODER)
     if not model.cfg.n_layers:
         raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
     check_vocabulary(model, exact=True)
@@ -305,7 +179,7 @@ def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
     """
     wrapped = view(model).wrapped
     if wrapped is None:
-        from interp.analyses.generation.adapter import HookedCache, Shell
+        from interp.instruments.adapter import HookedCache, Shell
 
         shell: Any = Shell(model)
 
