@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from html import escape, unescape
 from pathlib import Path
@@ -63,7 +64,7 @@ class Exports(Extension):
     """What the stub of a package exports is a part of it, as in Python."""
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
-        for module in [pkg, *pkg.modules.values()]:
+        for module in _packages(pkg):
             stub = Path(str(module.filepath)).with_suffix(".pyi")
             if stub.name != "__init__.pyi" or not stub.is_file():
                 continue
@@ -76,6 +77,14 @@ class Exports(Extension):
                         item.name, Alias(item.name, f"{module.path}.{node.module}.{item.name}", parent=module)
                     )
                     module.exports.append(item.name)
+
+
+def _packages(module: Module) -> Iterator[Module]:
+    """A package and all that are in it; what a package imports from elsewhere is not."""
+    yield module
+    for inside in [*module.modules.values()]:
+        if not isinstance(inside, Alias):
+            yield from _packages(inside)
 
 
 class Asked(Extension):
