@@ -54,6 +54,7 @@ class PreviousTokenHeads(Result):
     """`heads` (layer, head, attention, n_queries): mean attention to the token before."""
 
     analysis: ClassVar[str] = "previous_token"
+    page: ClassVar[str | None] = "example"
 
     heads: pd.DataFrame
 
@@ -115,6 +116,5 @@ ANALYSIS = Analysis(
     options=PreviousTokenOptions,
     answer="example:previous_token_heads",
     result="example:PreviousTokenHeads",
-    section="example:section",
 )
 # --8<-- [end:declaration]

@@ -14,10 +14,10 @@ from .analyses import (
     encoding as encoding,
     frequency as frequency,
     generation as generation,
+    load_result as load_result,
     probing as probing,
 )
 from .models import load as load
 from .passes import observe as observe
-from .results import load_result as load_result
 
 __version__: str

@@ -10,3 +10,4 @@ from . import (
     report as report,
 )
 from .declare import Analysis as Analysis, option as option
+from .registry import load_result as load_result

@@ -152,9 +152,7 @@ class Analysis:
         reads: what the function takes after the model.
         options: the class of the options.
         answer: the function, made by `interp.passes.execution.asks`.
-        result: the class that the function returns.
-        section: result → `Section`, which includes the definitions.
-        sides: {run: result} → `Sides`, for `interp compare`. None leaves the analysis out there.
+        result: the class that the function returns, which names its page.
         check: options → None. Raises ValueError or TypeError for values that are impossible for every model. Called by
             the function first of all, by the command before it loads the model, and by `--dry-run`.
         impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
@@ -177,10 +175,8 @@ class Analysis:
     options: type[Options]
     answer: str
     result: str
-    section: str
     question: str | None = None
     part_of: str | None = None
-    sides: str | None = None
     check: str | None = None
     impossible: str | None = None
     lacks: str | None = None

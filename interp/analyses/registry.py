@@ -1,18 +1,23 @@
 """The list of all analyses. Other packages add theirs through the entry point `interp.analyses`."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interp.analyses.declare import Analysis, Options, option
 from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
 
-__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "names"]
-__all__ += ["others"]
+if TYPE_CHECKING:
+    from interp.results.result import Result
+
+__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "load_result"]
+__all__ += ["names", "others"]
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
@@ -98,6 +103,39 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
     for name, one in analyses().items():
         found |= one.left_out(model, (options or {}).get(name, {}))
     return found
+
+
+def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> "Result":
+    """Load a saved result, from the directory of a run or from the result's own folder in it.
+
+    Args:
+        analysis: which result to load if the run has several: `"frequency"`, `"attention"`, ….
+
+    Raises FileNotFoundError if there is no result. Raises ValueError if there are several and none is named, or if the
+    result cannot be read.
+
+    Examples:
+        >>> import interp, tempfile
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = study.save(directory)
+        ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
+        AttentionStudy AttentionStudy
+    """
+    run = Path(directory)
+    if (run / "result.json").is_file():
+        analysis, run = analysis or run.resolve().name, run.resolve().parent
+    held = [name for name in names() if (run / name / "result.json").is_file()]
+    if analysis is None and len(held) > 1:
+        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
+    if not held or analysis not in (None, *held):
+        inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
+        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
+        found = found if run.is_dir() else "there is no such directory"
+        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
+    return load(analysis or held[0]).kind.load(run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from markupsafe import Markup
 
 from interp.analyses.registry import load
-from interp.pages.page import section, style, templates
+from interp.pages.page import style, templates
 from interp.results.result import Result
 
 __all__ = ["card"]
@@ -28,7 +28,7 @@ def card(result: Result) -> str:
         >>> print(card(study).splitlines()[0])
         <div class="interp">
     """
-    part = replace(section(result), contexts={})  # they need a script to open
+    part = replace(result.section, contexts={})  # they need a script to open
     figure, image, why = part.figures[part.main], "", ""
     try:
         with TemporaryDirectory() as folder:

@@ -7,12 +7,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
 
-from interp.analyses.declare import Analysis
 from interp.analyses.registry import load, names
 from interp.figures.runs import Sides
 from interp.figures.section import Section
@@ -72,10 +70,10 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
     named = dict(zip(run_names(runs), runs, strict=True))
     for analysis in names():
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
-        declared = load(analysis) if len(results) > 1 else None
-        if declared and declared.sides:
+        if len(results) > 1:
+            declared = load(analysis)
             of_runs = ", ".join(results)
-            draw = partial(_drawn, declared, results)
+            draw = partial(_drawn, declared.kind, results)
             section = written.attempt(f"interp {analysis} of {of_runs}", draw, partial(Section.undrawn, provenance={}))
             if section is not None:
                 parts.append((of_runs, declared, section))
@@ -94,13 +92,13 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
     return written
 
 
-def _drawn(analysis: Analysis, results: dict[str, Result]) -> Section | None:
+def _drawn(kind: type[Result], results: dict[str, Result]) -> Section | None:
     """The section that compares these results, by run; None if they have nothing in common to draw."""
-    sides: Sides = resolve_name(analysis.sides or "")(results)
-    if not sides.figures:
+    sides = kind.sides(results)
+    if sides is None or not sides.figures:
         return None
     about = {name: result.provenance for name, result in results.items()}
-    return replace(_section(sides, about), columns=analysis.kind.columns)
+    return replace(_section(sides, about), columns=kind.columns)
 
 
 def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:

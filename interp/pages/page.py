@@ -50,7 +50,7 @@ from interp.support.disk import (
 from interp.support.paths import check_matplotlib
 from interp.support.words import capitalized, count, sentence
 
-__all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "style"]
+__all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "style"]
 __all__ += ["templates", "write_page", "written_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
@@ -123,12 +123,6 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     return {folder: held for folder, held in found.items() if held}
 
 
-def section(result: Result) -> Section:
-    """What the page says about a result."""
-    found: Section = resolve_name(load(result.analysis).section)(result)
-    return replace(found, columns=result.headings, caveats=result.caveats)
-
-
 def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:
     """Write `directory/index.html` from the results in it, or in its subdirectories.
 
@@ -199,7 +193,7 @@ def _write_page(root: Path, address: str | None) -> Written:
 
 def _drawn(result: Result, place: Path, root: Path) -> Section:
     """The section of a result, whose figures are kept in its folder."""
-    part = replace(section(result), repeat=_repeat(place / OPTIONS, root))
+    part = replace(result.section, repeat=_repeat(place / OPTIONS, root))
     keep_figures(part.figures, place / FIGURES)
     return part
 

@@ -10,7 +10,7 @@ import pandas as pd
 from interp.figures import paper
 from interp.figures.paper import PaperStyle
 from interp.figures.section import Section
-from interp.pages.page import find_runs, section
+from interp.pages.page import find_runs
 from interp.pages.undrawn import Written
 from interp.support.checks import check_choice
 from interp.support.disk import replacing_directory
@@ -81,7 +81,7 @@ def written_figures(
             for analysis, result in run.results.items():
                 what = f"interp {analysis} of {result.where}"
                 part = written.attempt(
-                    what, partial(section, result), partial(Section.undrawn, provenance=result.provenance)
+                    what, partial(getattr, result, "section"), partial(Section.undrawn, provenance=result.provenance)
                 )
                 for name, figure in part.figures.items():
                     files = [within / f"{analysis}_{name}.{ending}" for ending in formats]

@@ -7,4 +7,4 @@ from . import (
     latex as latex,
     result as result,
 )
-from .result import Result as Result, load_result as load_result, provenance as provenance
+from .result import Result as Result, provenance as provenance

@@ -9,17 +9,17 @@ import subprocess
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from pkgutil import resolve_name
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import pandas as pd
 
-from interp.analyses.registry import load, names
 from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
 from interp.results.exports import export
@@ -30,9 +30,10 @@ from interp.support.words import quantised_words
 
 if TYPE_CHECKING:
     from interp.figures.figure import Figure
+    from interp.figures.runs import Sides
     from interp.figures.section import Section
 
-__all__ = ["Result", "load_result", "provenance"]
+__all__ = ["Result", "provenance"]
 
 version = functools.cache(importlib.metadata.version)  # reads files each time
 
@@ -59,9 +60,12 @@ class Result:
     """Base class of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
 
     A table whose number of rows grows with the model is an `interp.results.dense.Dense`. Its field says how to read it
-    from a tidy table: `field(metadata={"dims": …})`, with `fewer` if needed (see `Dense.of_table`). A subclass sets
-    `analysis`, the name of its folder in a run directory; `columns`, the headings and meanings of those columns that
-    are not in `interp.results.columns.COMMON`; and `in_paper`, the columns of a table in a paper if none are named.
+    from a tidy table: `field(metadata={"dims": …})`, with `fewer` if needed (see `Dense.of_table`).
+
+    A subclass sets `analysis`, the name of its folder in a run directory; `page`, the name of the module that shows it,
+    which has a function `section` (result → `Section`) and, for `interp compare`, `sides` ({run: result} → `Sides`);
+    `columns`, the headings and meanings of those columns that are not in `interp.results.columns.COMMON`; and
+    `in_paper`, the columns of a table in a paper if none are named.
 
     Examples:
         >>> import tempfile
@@ -77,6 +81,7 @@ class Result:
     """
 
     analysis: ClassVar[str]
+    page: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, Column]] = COMMON
     in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
 
@@ -162,15 +167,22 @@ class Result:
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the result's card from the page."""
-        return resolve_name("interp.pages.card:card")(self) if self.analysis in names() else None
+        return None if self.page is None else resolve_name("interp.pages.card:card")(self)
 
     @property
-    def _section(self) -> "Section":
-        """The result's section of the page. Raises ValueError if the result belongs to no analysis and has no page."""
-        if self.analysis not in names():
+    def section(self) -> "Section":
+        """What the page shows of the result. Raises ValueError if the result has no page."""
+        if self.page is None:
             raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
-        section: Section = resolve_name(load(self.analysis).section)(self)
-        return section
+        section: Section = import_module(self.page).section(self)
+        return replace(section, columns=self.headings, caveats=self.caveats)
+
+    @classmethod
+    def sides(cls, results: Mapping[str, Self]) -> "Sides | None":
+        """What `interp compare` shows of several results, by run. None if the page of the class has no such part."""
+        function = getattr(import_module(cls.page), "sides", None) if cls.page else None
+        sides: Sides | None = None if function is None else function(results)
+        return sides
 
     def summary(self) -> str:
         """The findings as text to print, each with its number, interval, control and rule.
@@ -185,7 +197,7 @@ class Result:
             Does ...
         """
         told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
-        told = [*(told or self._section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
+        told = [*(told or self.section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
         return "\n\n".join([f"{type(self).__name__}: {self.where}", *told])
 
     def figures(self) -> "dict[str, Figure]":
@@ -203,7 +215,7 @@ class Result:
             >>> list(study.figures())[:2]
             ['dimension_means', 'attention']
         """
-        return _Figures(self._section.figures)
+        return _Figures(self.section.figures)
 
     def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write each table, and the findings, as `directory/<analysis>_<table>.csv`. Arrays of more than
@@ -313,39 +325,6 @@ class _Figures(dict[str, "Figure"]):
         if len(found) == 1:
             return self[found[0]]
         raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
-
-
-def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:
-    """Load a saved result, from the directory of a run or from the result's own folder in it.
-
-    Args:
-        analysis: which result to load if the run has several: `"frequency"`, `"attention"`, ….
-
-    Raises FileNotFoundError if there is no result. Raises ValueError if there are several and none is named, or if the
-    result cannot be read.
-
-    Examples:
-        >>> import interp, tempfile
-        >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
-        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
-        >>> with tempfile.TemporaryDirectory() as directory:
-        ...     saved = study.save(directory)
-        ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
-        AttentionStudy AttentionStudy
-    """
-    run = Path(directory)
-    if (run / "result.json").is_file():
-        analysis, run = analysis or run.resolve().name, run.resolve().parent
-    held = [name for name in names() if (run / name / "result.json").is_file()]
-    if analysis is None and len(held) > 1:
-        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
-    if not held or analysis not in (None, *held):
-        inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
-        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
-        found = found if run.is_dir() else "there is no such directory"
-        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
-    return load(analysis or held[0]).kind.load(run)
 
 
 def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:

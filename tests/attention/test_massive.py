@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp import attention, corpora, pages
+from interp import attention, corpora
 from interp.analyses.attention.massive import MassiveActivations
 from interp.instruments.sinks import position_bins
 from interp.passes.observers import observe
@@ -89,11 +89,11 @@ def test_the_page_says_so_where_there_are_any(load_toy, texts):
     options = {"key_classes": {"a": [7, 8]}, "progress": False}
     plain = attention.study(load_toy("gpt2"), texts, **options)
     assert plain.massive.empty
-    section = pages.page.section(plain)
+    section = plain.section
     assert title not in section.tables
     assert "Massive" not in " ".join(section.notes)
     found = attention.study(planted(load_toy("gpt2")), texts, **options)
-    section = pages.page.section(found)
+    section = found.section
     assert section.tables[title].equals(found.massive)
     largest = found.massive.sort_values("max_abs").iloc[-1]
     (said,) = (note for note in section.notes if note.startswith("Massive"))

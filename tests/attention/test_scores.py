@@ -292,7 +292,7 @@ def test_only_classes_of_interp_have_its_names_for_them(load_toy, classes, calle
     lines = interp.plots.attention_by_layer(study).data
     assert {cells["key_class"][0], lines[0].name} == {called}
     assert f"keys: {called}" in interp.plots.contributions(study, 0, "first").layout.title.text
-    assert dict(interp.pages.page.section(study).columns) == dict(study.headings)
+    assert dict(study.section.columns) == dict(study.headings)
 
 
 def test_rows_that_begin_with_bos_lack_no_class(load_toy):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from toys import with_tables
 
-from interp import attention, corpora, pages, plots
+from interp import attention, corpora, plots
 from interp.analyses.attention.page import sides
 from interp.analyses.attention.sinks.findings import by_chance, sink_findings
 from interp.analyses.attention.sinks.writers import MassiveWriters
@@ -326,7 +326,7 @@ class TestRefusals:
 class TestPage:
     def test_it_shows_sinks_where_they_were_asked_for(self):
         study = planted_study("MLP")
-        section = pages.page.section(study)
+        section = study.section
         assert {"sink_heads", "sink_positions", "sink_scores", "massive_writers"} <= set(section.figures)
         assert section.tables["Dimensions that make the sinks"].equals(study.sink_dims)
         assert section.tables["What writes the massive activations"].equals(study.writers)
@@ -342,7 +342,7 @@ class TestPage:
         study = planted_study("MLP")
         empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
         without = with_tables(study, **empty)
-        section = pages.page.section(without)
+        section = without.section
         assert not {name for name in section.figures if name.startswith("sink")}
         with pytest.raises(ValueError, match="ask with sinks=True"):
             plots.sink_positions(without)

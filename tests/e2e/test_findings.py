@@ -6,7 +6,7 @@ import pytest
 from toys import with_tables
 
 import interp
-from interp import pages, probing
+from interp import probing
 from interp.analyses.attention.shares import largest_gaps
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation import page as generation
@@ -29,7 +29,7 @@ def test_numbers_are_compared_as_they_are_printed():
 
 def test_a_single_scale_has_its_number(load_toy, texts):
     effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
-    section = pages.page.section(with_tables(effect, projection=effect.projection.assign(spearman=np.nan)))
+    section = with_tables(effect, projection=effect.projection.assign(spearman=np.nan)).section
     assert section.findings == ()
     row = effect.kl.iloc[0]
     assert section.summary.startswith(f"As trained, KL(u‖q) is {row['kl_unigram_model']:.3f} nats")
@@ -45,29 +45,29 @@ def test_a_layer_without_a_gap_is_left_out(attended):
     gone = gaps["layer"] == 2
     gaps = gaps.assign(gap=gaps["gap"].mask(gone, 0.0), abs_share=gaps["abs_share"].mask(gone))
     assert set(largest_gaps(with_tables(attended, gaps=gaps).gaps)["layer"]) == {0, 1, 3, 4, 5}
-    none = pages.page.section(with_tables(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
+    none = with_tables(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)).section
     assert "contributions" not in none.figures
 
 
 def test_an_effect_on_attention_is_stated_only_for_removed_dimensions(attended):
     table, claims = attended.ablation, attended.claims
     first = claims.iloc[0]
-    section = pages.page.section(attended)
+    section = attended.section
     assert section.findings == attended.findings
     assert f"outlier dimension {first['dim']} steer attention?" in section.summary
     assert f"in block {first['layer']} for [CLS], is {first['change']:+z.4f} [".replace("-", "−") in section.summary
     assert f"p = {first['p_value']:.3f}; " in section.summary
     assert section.main == "ablation_0"
     assert [one.value for one in section.findings] == claims["change"].tolist()
-    alone = pages.page.section(with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]))
+    alone = with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]).section
     assert {one.verdict for one in alone.findings} == {"cannot tell"}
     driven = alone.notes[-1]
     assert "most when removed from the keys of block" in driven
     assert "control dimensions" not in driven
-    still = pages.page.section(with_tables(attended, ablation=table.assign(attention_after=table["attention_before"])))
+    still = with_tables(attended, ablation=table.assign(attention_after=table["attention_before"])).section
     assert "none lowers attention to a class by 0.0001 or more." in still.notes[-1]
     assert still.main == "attention"
-    none = pages.page.section(with_tables(attended, ablation=table[table["set"] == "driver"]))
+    none = with_tables(attended, ablation=table[table["set"] == "driver"]).section
     assert none.findings == ()
     assert none.summary.startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
 
@@ -90,10 +90,10 @@ def test_what_can_be_removed(encoded, agreement, fractions, largest):
 def test_a_fit_is_stated_beside_the_one_before_training(encoded):
     unseen = encoded.regression.set_index("target").loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]]
     step = encoded.dynamics.set_index("step")["adj_r2"]
-    summary = pages.page.section(encoded).summary
+    summary = encoded.section.summary
     assert summary.endswith("{:.3f} [{:.3f}, {:.3f}]; adjusted R² before training: {:.3f}.".format(*unseen, step[0]))
     without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "with α shuffled over tokens: " in pages.page.section(without).summary
+    assert "with α shuffled over tokens: " in without.section.summary
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def in_words(means, probe):
 
 
 def test_probes_of_one_task_are_stated_as_numbers(probed):
-    section = pages.page.section(probed)
+    section = probed.section
     accuracy = probed.probes.groupby(["method", "control"])["accuracy"].mean()
     means = probed.means.set_index("probe")
     kinds = {"dense": ("dense", "none"), "l0": ("l0", "none"), "l0_untrained": ("l0", "untrained")}
@@ -143,7 +143,7 @@ def test_top_k_alone_has_its_number(probed):
     means = probed.means[probed.means["probe"].isin(["topk", "bag_of_words"])]
     differences = probed.differences[probed.differences["probe"] == "topk"]
     alone = {"probes": probes, "means": means, "differences": differences, "agreement": probed.agreement.iloc[:0]}
-    section = pages.page.section(with_tables(probed, **alone, **others))
+    section = with_tables(probed, **alone, **others).section
     accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
     assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
     assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.notes[0]

@@ -124,7 +124,7 @@ def in_words(change):
 
 
 def test_the_section_says_what_the_table_says(written):
-    section = pages.page.section(written)
+    section = written.section
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     (found,) = (one for one in section.findings if "top-k" in one.question)
@@ -189,7 +189,7 @@ def test_figures_of_probes(probed):
 
 
 def test_the_probing_section_says_what_the_tables_say(probed):
-    section = pages.page.section(probed)
+    section = probed.section
     state = probed.provenance["state"]
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
@@ -298,7 +298,7 @@ def test_the_page_shows_what_the_report_command_writes(results):
 
 def test_figures_are_kept_beside_the_results(page, results):
     for analysis, result in results.items():
-        section = pages.page.section(result)
+        section = result.section
         folder = page.parent / analysis / "figures"
         assert {file.stem for file in folder.glob("[!.]*")} == set(section.figures)
         for name, figure in section.figures.items():
@@ -315,7 +315,7 @@ def test_figures_are_kept_beside_the_results(page, results):
 
 def test_every_section_is_summarised_by_one_of_its_figures(results):
     for result in results.values():
-        section = pages.page.section(result)
+        section = result.section
         assert section.main in section.figures
         assert re.search(r"\d", section.summary)
         assert section.summary.endswith(".")
@@ -324,7 +324,7 @@ def test_every_section_is_summarised_by_one_of_its_figures(results):
 
 def test_as_many_more_figures_are_named_as_there_are(page, results):
     for result in results.values():
-        titles = [figure.layout.title.text for figure in pages.page.section(result).figures.values()]
+        titles = [figure.layout.title.text for figure in result.section.figures.values()]
         assert len(set(titles)) == len(titles)
     named = re.findall(r"<summary>(\d+) more figures?: (.*)</summary>", page.read_text(encoding="utf-8"))
     assert len(named) == 5
@@ -335,7 +335,7 @@ def test_every_figure_is_drawn_and_nothing_is_fetched(opened, page, results):
     drawn = opened.run(
         "plots.map(plot => plot.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path').length)"
     )
-    sections = [pages.page.section(result) for result in results.values()]
+    sections = [result.section for result in results.values()]
     assert len(drawn) == sum(len(section.figures) for section in sections)
     assert all(drawn), "every figure has drawn something"
     assert opened.requests == [page.as_uri()]
@@ -458,7 +458,7 @@ def test_every_column_has_a_heading_and_a_meaning(reported):
     for results in reported.values():
         for analysis, result in results.items():
             known = table_columns(analysis)
-            for name, table in {**every_table(result), **pages.page.section(result).tables}.items():
+            for name, table in {**every_table(result), **result.section.tables}.items():
                 shown = [one for one in displayed(table, known) if not re.fullmatch(r"λ = .*|human|\d+%", one.name)]
                 unknown |= {f"{analysis} {name}: {one.name}" for one in shown if not one.heading.meaning}
     assert not unknown

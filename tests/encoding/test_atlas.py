@@ -7,7 +7,7 @@ import torch
 from scipy import linalg, stats
 from toys import with_tables
 
-from interp import attention, corpora, encoding, pages, plots
+from interp import attention, corpora, encoding, plots
 from interp.analyses.encoding.atlas import sources
 from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.rotations import cosines, large_cosine, overlaps, p_of_cosine, random_overlaps
@@ -252,16 +252,16 @@ class TestNotHere:
 
 class TestPage:
     def test_it_shows_the_atlas_in_place_of_the_cosines(self, of_planted):
-        section = pages.page.section(of_planted)
+        section = of_planted.section
         assert section.figures["directions"].layout.title.text == "One atlas of directions"
         assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.atlas)
         assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.subspaces)
         without = with_tables(of_planted, atlas=of_planted.atlas.iloc[:0], subspaces=of_planted.subspaces.iloc[:0])
-        title = pages.page.section(without).figures["directions"].layout.title.text
+        title = without.section.figures["directions"].layout.title.text
         assert title == "Do the directions of word frequency agree?"
 
     def test_it_says_what_is_not_there(self, load_toy):
-        notes = pages.page.section(mapped(load_toy("llama"))).notes
+        notes = mapped(load_toy("llama")).section.notes
         assert any(
             "Not in the atlas of directions: " in note and "b_LN (the final norm has no bias, or it is 0)" in note
             for note in notes

@@ -19,8 +19,8 @@ LEVELS = (
     {"support"},
     {"models"},
     {"corpora"},
-    {"analyses"},  # the declaration and the list, without the questions themselves and the report
     {"results"},
+    {"analyses"},  # the declaration and the list, without the questions themselves and the report
     {"passes"},
     {"hooks", "figures", "testing"},
     {"instruments"},

@@ -13,9 +13,9 @@ from workshop import MISSING, Command, Workshop, check_command_refused, check_re
 
 from interp import pages
 from interp.analyses.frequency import BiasEffect
+from interp.analyses.registry import load_result
 from interp.cli import main
 from interp.pages.page import templates
-from interp.results.result import load_result
 
 WRONG: list[Any] = [None, 5, "x", [], {"a": 1}]
 

@@ -752,7 +752,7 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
     assert set(of_the_top["k"]) == set(random.equivalence["n_top"])
     np.testing.assert_array_equal(random.equivalence["untrained_accuracy"], of_the_top["accuracy"])
     assert not {"topk", "topk_untrained"} & set(random.means["probe"])
-    assert "random_states" in interp.pages.page.section(random).figures
+    assert "random_states" in random.section.figures
     with pytest.raises(ValueError, match="state 2 is not among the states 0, 1"):
         probing.study(model, study_pairs, states=[0, 1], state=2, **OPTIONS)
     with pytest.raises(ValueError, match="'cls' is for encoders"):
@@ -780,7 +780,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
     means = found.judgement_means.set_index("score")["accuracy"]
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
-    [said] = [line for line in interp.pages.page.section(found).notes if "the model itself prefers" in line]
+    [said] = [line for line in found.section.notes if "the model itself prefers" in line]
     assert f"per token {means['per_token']:.3f}" in said
     with pytest.raises(ValueError, match="no token that begins with a space"):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)

@@ -88,7 +88,7 @@ def test_a_model_that_cannot_predict_the_text_is_noted(effect):
 
 def test_figures_are_those_of_the_page(effect, study):
     for result in (effect, study):
-        assert list(result.figures()) == list(interp.pages.page.section(result).figures)
+        assert list(result.figures()) == list(result.section.figures)
 
 
 def test_tables_go_to_csv_and_latex(effect, tmp_path):

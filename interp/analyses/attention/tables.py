@@ -86,6 +86,7 @@ class AttentionStudy(Result):
     """
 
     analysis: ClassVar[str] = "attention"
+    page: ClassVar[str | None] = "interp.analyses.attention.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
 

@@ -68,6 +68,7 @@ class EncodingStudy(Result):
     """
 
     analysis: ClassVar[str] = "encoding"
+    page: ClassVar[str | None] = "interp.analyses.encoding.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
 

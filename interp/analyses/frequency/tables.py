@@ -95,6 +95,7 @@ class BiasEffect(Result):
     """
 
     analysis: ClassVar[str] = "frequency"
+    page: ClassVar[str | None] = "interp.analyses.frequency.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
 

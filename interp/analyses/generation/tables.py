@@ -75,6 +75,7 @@ class GenerationStudy(Result):
     """
 
     analysis: ClassVar[str] = "generation"
+    page: ClassVar[str | None] = "interp.analyses.generation.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
 

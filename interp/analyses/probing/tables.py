@@ -86,6 +86,7 @@ class ProbingStudy(Atlas, Sweep):
     """
 
     analysis: ClassVar[str] = "probing"
+    page: ClassVar[str | None] = "interp.analyses.probing.page"
 
     tasks: pd.DataFrame
     judgements: pd.DataFrame
