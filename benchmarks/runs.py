@@ -67,7 +67,7 @@ def start(line: list[str], said: Path, *, largest: int | None = None, rank: dict
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
         interp.passes.observers.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
-        interp.results._commit = lambda: None  # files of the project may be edited between two runs
+        interp.results.result._commit = lambda: None  # files of the project may be edited between two runs
         training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         os.environ.update(rank or {})
         if largest is not None:

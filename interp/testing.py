@@ -148,7 +148,7 @@ def toy_bridge(
 
 def toy_like(config: transformers.PreTrainedConfig, *, backend: Backend | None = None) -> Model:
     """A small random model of the same kind as the model with a config, of which the same questions can be asked
-    (`interp.analyses.left_out`).
+    (`interp.analyses.registry.left_out`).
 
     Args:
         config: the config of a language model of transformers.

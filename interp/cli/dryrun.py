@@ -126,7 +126,7 @@ def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]
 def _left_out(
     name: str, how: Mapping[str, Any], asked: Iterable[tuple[Analysis, Mapping[str, Any]]]
 ) -> dict[str, str] | None:
-    """What analyses with these options leave out, as `interp.analyses.left_out` says it of a small random model of the
+    """What analyses with these options leave out, as `left_out` says it of a small random model of the
     same kind; None if none can be made."""
     from interp.models.loading.pretrained import on_hub, read_config
     from interp.testing import toy_like

@@ -302,7 +302,7 @@ def _instead(shown: _Shown, note: str) -> _Shown:
 
 
 def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Shown]]]) -> dict[tuple[str, str], str]:
-    """What was not asked of a model, and why, by model and name; see `interp.analyses.left_out`."""
+    """What was not asked of a model, and why, by model and name; see `interp.analyses.registry.left_out`."""
     shown = [one for by_title in questions.values() for parts in by_title.values() for one in parts]
     return {(one.model, name): why for one in shown for name, why in one.section.provenance.get("left_out", {}).items()}
 

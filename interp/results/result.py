@@ -141,7 +141,7 @@ class Result:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What was not asked of this model in this run, and why; see `interp.analyses.left_out`."""
+        """What was not asked of this model in this run, and why; see `interp.analyses.registry.left_out`."""
         return dict(self.provenance.get("left_out", {}))
 
     @property

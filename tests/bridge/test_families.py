@@ -12,11 +12,11 @@ import torch
 
 import interp
 from interp import attention, corpora
-from interp.analyses.attention import keys, tables
+from interp.analyses.attention import tables
 from interp.analyses.attention.page import section, sides
-from interp.analyses.attention.sinks import positions
 from interp.analyses.registry import left_out
 from interp.cli import main
+from interp.instruments import keys
 
 pytestmark = pytest.mark.e2e
 WITHOUT_SCORES = ("qwen3", "gemma3_text", "olmo2")
@@ -86,7 +86,7 @@ def test_without_a_decomposition_the_rest_is_the_same(load_toy, texts, monkeypat
     def refused(*_):
         raise ValueError("no scores")
 
-    for module in (tables, positions):
+    for module in (tables, sinks):
         monkeypatch.setattr(module, "why_no_scores", lambda model: "no scores")
     monkeypatch.setattr(keys, "qk_circuit", refused)
     with pytest.warns(UserWarning, match="no scores by residual dimension: no scores"):

@@ -10,7 +10,7 @@ from toys import with_tables
 
 from interp.analyses.registry import load
 from interp.figures.section import Section
-from interp.pages.page import _Shown, section
+from interp.pages.page import _Shown
 from interp.results.columns import _with_ends, displayed
 from interp.results.exports import written_as
 
@@ -47,7 +47,7 @@ def test_every_figure_and_table_is_drawn_without_its_numbers(model, analysis, ki
             )
             for name, table in result.tables.items()
         }
-        part = section(with_tables(result, **emptied))
+        part = with_tables(result, **emptied).section
         assert part.is_drawn
         assert len(as_html(part, analysis)) > 1_000
 
@@ -60,7 +60,7 @@ def test_every_column_may_be_missing_alone(model, analysis, reported):
     for name, table in result.tables.items():
         for column in measured(table):
             emptied = with_tables(result, **{name: table.assign(**{column: pd.NA})})
-            assert section(emptied).is_drawn, (name, column)
+            assert emptied.section.is_drawn, (name, column)
 
 
 @pytest.mark.quick("-NA")
@@ -69,7 +69,7 @@ def test_every_column_may_be_missing_alone(model, analysis, reported):
 def test_every_cell_of_a_table_may_be_missing(model, analysis, kind, reported):
     """As a table of the page, and as files of all kinds: each column whole, and one cell of every column."""
     result = reported[model][analysis]
-    part = section(result)
+    part = result.section
     for heading, table in part.tables.items():
         for rows in (slice(None), slice(0, 1)):
             empty = table.head(30).astype(object).copy()

@@ -9,7 +9,6 @@ from matplotlib.collections import QuadMesh
 from printed import alike, brightness, check, in_grey, legend_samples
 
 from interp.figures import paper
-from interp.pages.page import section
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +23,7 @@ def wide(figure):
 def test_every_figure_of_a_report_fits(reported, tmp_path, width, chosen, least):
     seen = 0
     for analysis, result in reported["tiny-gpt2"].items():
-        for name, one in section(result).figures.items():
+        for name, one in result.section.figures.items():
             if not chosen(one):
                 continue
             text = check(paper.save(one, tmp_path / f"{analysis}_{name}.pdf", width=width), width)
@@ -40,7 +39,7 @@ def test_every_figure_of_a_report_fits(reported, tmp_path, width, chosen, least)
 def test_figures_of_a_report_can_be_read_in_grey(reported):
     seen = 0
     for result in reported["tiny-gpt2"].values():
-        for name, one in section(result).figures.items():
+        for name, one in result.section.figures.items():
             drawn = paper.drawn(in_grey(one), width=6.8)
             samples = legend_samples(drawn)
             if 1 < len(samples) <= 6:

@@ -19,7 +19,6 @@ from interp.figures import paper
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import figure, panels
-from interp.pages.page import section
 from interp.testing import toy_decoder
 
 
@@ -221,7 +220,7 @@ def run(tmp_path):
 @pytest.mark.e2e
 def test_the_command_writes_every_figure(run, capsys):
     assert main(["figures", str(run), "--format", "pdf,png", "--width", "3.3", "--json"]) == 0
-    shown = section(interp.attention.AttentionStudy.load(run)).figures
+    shown = interp.attention.AttentionStudy.load(run).section.figures
     names = {f"attention_{name}.{ending}" for name in shown for ending in ("pdf", "png")}
     assert {path.name for path in (run / "figures").iterdir()} == names | {".interp"}
     assert "Attention by class of the key. Mean over heads" in capsys.readouterr().out

@@ -337,7 +337,7 @@ def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeyp
     with pytest.raises(FileExistsError, match="already holds a result"):
         effect.save(tmp_path)
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr("interp.results.json.dumps", lambda *_, **__: (_ for _ in ()).throw(full))
+    monkeypatch.setattr("interp.results.result.json.dumps", lambda *_, **__: (_ for _ in ()).throw(full))
     monkeypatch.setattr("pandas.DataFrame.to_parquet", lambda table, path, **_: path.write_bytes(b"half"))
     with pytest.raises(OSError, match="No space left"):
         effect.save(tmp_path, overwrite=True)

@@ -10,6 +10,7 @@ from toys import D_VOCAB
 from workshop import BAD, FORMS, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import generation, plots
+from interp.instruments.prompts import Prompts
 
 
 def prompts(w: Workshop, model: Any = None, **options: Any) -> Prompts:

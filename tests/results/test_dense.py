@@ -15,8 +15,9 @@ import pytest
 from interp.analyses.attention import AttentionStudy, gaps
 from interp.analyses.attention.scores import SCORES
 from interp.analyses.attention.shares import largest_gaps
+from interp.results import dense as module
 from interp.results.dense import Dense
-from interp.results.result import Result, dense as module
+from interp.results.result import Result
 
 LABELS = {"layer": [4, 0], "head": range(3), "key_class": ["comma", "cls", "other"], "dim": range(5)}
 KEY = tuple(LABELS)
