@@ -40,11 +40,11 @@ SETTINGS: dict[str, dict[str, object]] = {
         "prompts": 4,
     },
     "probing": {
-        "states": [1, 2], "steps": 30, "seeds": [0, 1], "l0_strengths": [0.2, 1], "ks": [1, 5],
+        "states": [1, 2], "steps": 300, "seeds": [0, 1], "l0_strengths": [0.2, 1], "ks": [1, 5],
         "tasks": ["determiner_noun", "reflexive_number", "reflexive_gender", "npi_ever", "npi_any", "transitivity"],
     },
 }  # fmt: skip
-REPORT = ["report", "--more", "--limit", "30", "--context", "64", "--batch-size", "8", "--pair-limit", "30"]
+REPORT = ["report", "--more", "--limit", "24", "--context", "48", "--batch-size", "8", "--pair-limit", "30"]
 RUN = """
 import sys
 from pathlib import Path
