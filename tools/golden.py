@@ -92,14 +92,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run `interp report --more` at small size on several models.")
     parser.add_argument("out", type=Path, help="the directory of the runs, which must not hold them yet")
     parser.add_argument("models", nargs="*", help=f"default: {', '.join(MODELS)}")
-    given = parser.parse_args()
-    if unknown := [name for name in given.models if name not in MODELS]:
+    options = parser.parse_args()
+    if unknown := [name for name in options.models if name not in MODELS]:
         parser.error(f"there is no model {unknown[0]}; expected some of {', '.join(MODELS)}")
     failed = False
-    for name, model in models(given.models or [*MODELS]).items():
+    for name, model in models(options.models or [*MODELS]).items():
         for backend in (backend for backend in BACKENDS if (name, backend) not in REFUSED):
             start = time.perf_counter()
-            why = run(name, model, backend, given.out / f"{name}-{backend}")
+            why = run(name, model, backend, options.out / f"{name}-{backend}")
             print(f"{name}-{backend}: {time.perf_counter() - start:.0f} s {why}", flush=True)
             failed = failed or bool(why)
     return int(failed)

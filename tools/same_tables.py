@@ -301,20 +301,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("b", type=Path, help="the newer directory")
     parser.add_argument("--renames", type=Path, default=RENAMES, help="what has another name in B")
     parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance for floats")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        renames = read_renames(given.renames)
-        a, b = read_runs(given.a), read_runs(given.b)
+        renames = read_renames(options.renames)
+        a, b = read_runs(options.a), read_runs(options.b)
     except (OSError, ValueError, KeyError) as error:
         print(error, file=sys.stderr)
         return 2
     for run in a.values():
         rename(run, renames)
-    out = compare(a, b, given.rtol)
+    out = compare(a, b, options.rtol)
     for line in out.differences:
         print(line)
     for name in out.tolerated:
-        print(f"{name}: the same within {given.rtol:g}")
+        print(f"{name}: the same within {options.rtol:g}")
     counts = ", ".join(f"{number:,} {kind}" for kind, number in out.counts.items())
     differences = f"{len(out.differences):,} differences" if out.differences else "all the same"
     print(f"compared {counts or 'nothing'}: {differences}")
