@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "interp"
-QUESTIONS = ("frequency", "generation", "attention", "encoding", "probing")
+ANALYSES = PACKAGE / "analyses"
+QUESTIONS = sorted(path.parent.name for path in ANALYSES.glob("*/options.py"))
 
 
 def docstrings(tree: ast.AST) -> list[ast.Expr]:
@@ -55,10 +56,10 @@ def between_questions(trees: dict[Path, ast.Module]) -> int:
     """In how many places a file of one question imports a module of another."""
     count = 0
     for path, tree in trees.items():
-        question = path.relative_to(PACKAGE).parts[0]
+        question = path.relative_to(ANALYSES).parts[0] if path.is_relative_to(ANALYSES) else ""
         if question in QUESTIONS:
             others = "|".join(other for other in QUESTIONS if other != question)
-            count += sum(bool(re.match(rf"interp\.({others})\b", module)) for module in imported(tree))
+            count += sum(bool(re.match(rf"interp\.analyses\.({others})\b", module)) for module in imported(tree))
     return count
 
 
@@ -76,7 +77,7 @@ def listed(trees: Iterable[ast.Module]) -> int:
 
 def options(question: str) -> int:
     """The options that the dataclass of an analysis adds to those it inherits."""
-    tree = ast.parse((PACKAGE / question / "options.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ANALYSES / question / "options.py").read_text(encoding="utf-8"))
     own = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Options"))
     return sum(isinstance(node, ast.AnnAssign) for node in own.body)
 

@@ -11,7 +11,7 @@ import same_tables
 
 import interp
 from interp import corpora
-from interp.dense import Dense
+from interp.results.dense import Dense
 from interp.testing import toy_decoder
 
 TEXT = ["w0 w0 w0 w1 w1 w2"] * 20
