@@ -18,10 +18,10 @@ from interp.support.paths import BUNDLED
 
 TIMED = """
 import sys, time
-import interp, interp.frequency, interp.attention
+import interp.analyses.attention, interp.analyses.frequency
 from interp.cli import main
 import interp.passes.execution as execution
-original, seconds = passes.execute, []
+original, seconds = execution.execute, []
 def timed(*given, **options):
     start = time.perf_counter()
     found = original(*given, **options)

@@ -90,7 +90,8 @@ def _of_its_result(draw: Any) -> Any:
             return draw(*given, **named)
         found = f"{value!r:.60}" if isinstance(value, str) else type(value).__name__
         own = " (its own figures: .figures())" if isinstance(value, Result) else ""
-        makers = {one.kind: f" (from {one.answer.replace('.tables:', '.')})" for one in analyses().values()}
+        places = {one.kind: one.answer.replace(".tables:", ".") for one in analyses().values()}
+        makers = {kind: f" (from {place.replace('interp.analyses.', 'interp.')})" for kind, place in places.items()}
         wanted = f"{first.annotation.__name__}{makers.get(first.annotation, '')}"
         raise TypeError(f"plots.{draw.__name__} draws {wanted}; found {found}{own}")
 

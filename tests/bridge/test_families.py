@@ -16,7 +16,7 @@ from interp.analyses.attention import tables
 from interp.analyses.attention.page import section, sides
 from interp.analyses.registry import left_out
 from interp.cli import main
-from interp.instruments import keys
+from interp.instruments import keys, sinks
 
 pytestmark = pytest.mark.e2e
 WITHOUT_SCORES = ("qwen3", "gemma3_text", "olmo2")

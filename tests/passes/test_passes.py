@@ -15,6 +15,7 @@ from interp.analyses.encoding.tables import study as encoding_study
 from interp.analyses.frequency import bias_effect
 from interp.models import identity
 from interp.models.sites import hook_name
+from interp.passes import execution
 from interp.passes.execution import Reading, execute, side_by_side
 from interp.passes.observers import Observer
 
@@ -23,13 +24,13 @@ from interp.passes.observers import Observer
 def observed(monkeypatch):
     """The descriptions of the forward passes over a text, in order."""
     names = []
-    observe = passes.observe
+    observe = execution.observe
 
     def spied(*arguments, what, **options):
         names.append(what)
         return observe(*arguments, what=what, **options)
 
-    monkeypatch.setattr(passes, "observe", spied)
+    monkeypatch.setattr(execution, "observe", spied)
     return names
 
 

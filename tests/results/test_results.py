@@ -128,13 +128,13 @@ def test_a_result_is_opened_by_its_directory(effect, study, tmp_path):
 
 
 def test_a_plot_says_what_it_draws(effect, study):
-    wanted = "plots.bias_curve draws BiasEffect (from interp.analyses.frequency.bias_effect)"
+    wanted = "plots.bias_curve draws BiasEffect (from interp.frequency.bias_effect)"
     with pytest.raises(TypeError, match=re.escape(f"{wanted}; found AttentionStudy (its own figures: .figures())")):
         plots.bias_curve(study)
     with pytest.raises(TypeError, match=re.escape(f"{wanted}; found 'runs/demo'")):
         plots.bias_curve("runs/demo")
     with pytest.raises(
-        TypeError, match=re.escape("draws AttentionStudy (from interp.analyses.attention.study); found BiasEffect")
+        TypeError, match=re.escape("draws AttentionStudy (from interp.attention.study); found BiasEffect")
     ):
         plots.dimension_means(study=effect)
     assert plots.bias_curve(effect=effect, bias="ln").data
