@@ -223,7 +223,7 @@ def test_only_whole_activations_are_selected(load_toy, texts):
     n = int(batch.read.sum())
     assert batch.select(torch.zeros(*batch.tokens.shape, 5)).shape == (n, 5)
     assert batch.select(torch.zeros(1, n, 5)).shape == (n, 5)
-    with pytest.raises(ValueError, match=naming("activation")):
+    with pytest.raises(ValueError, match=naming("activation", (4, 2, 24, 24))):
         batch.select(torch.zeros(4, 2, batch.tokens.shape[1], batch.tokens.shape[1]))
 
 
@@ -338,16 +338,16 @@ def test_bad_counts(tmp_path):
             unigrams.load(tmp_path / path)
     with pytest.raises(ValueError, match=naming("counts", 0)):
         Unigrams(np.array([-1, 2]), "x")
-    with pytest.raises(ValueError, match=naming("zero")):
+    with pytest.raises(ValueError, match=naming("counts", "x", "zero")):
         Unigrams(np.zeros(3, int), "x")
-    with pytest.raises(ValueError, match=naming("tokenizers")):
+    with pytest.raises(ValueError, match=naming("counts", 3, "tokenizers")):
         Unigrams(np.arange(3), "x", "one").merge(Unigrams(np.arange(3), "y", "two"))
     assert Unigrams(np.array([2], np.uint8), "x").merge(Unigrams(np.array([255], np.uint8), "y")).n_tokens == 257
-    with pytest.raises(ValueError, match=naming("tokenizers")):
+    with pytest.raises(ValueError, match=naming("counts", 3, 4, "tokenizers")):
         Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
-    with pytest.raises(ValueError, match=naming("tokenizer")):
+    with pytest.raises(ValueError, match=naming("token id", 10, "tokenizer")):
         unigrams.count(toy_tokenizer(), ["w50"], corpus="x", d_vocab=10)
-    with pytest.raises(ValueError, match=naming("token")):
+    with pytest.raises(ValueError, match=naming("corpus", "x", "token")):
         unigrams.count(toy_tokenizer(), [], corpus="x", d_vocab=10)
 
 

@@ -113,7 +113,7 @@ def test_a_tokenizer_without_bos_gets_none(hf_directory, tmp_path):
     model = interp.load(tmp_path / "protein")
     assert model.tokenizer.bos_token_id == EOS
     assert settled_bos(model, "auto") is False
-    with pytest.raises(ValueError, match=naming("beginning-of-sequence")):
+    with pytest.raises(ValueError, match=naming("tokenizer", "beginning-of-sequence")):
         corpora.batches(model, ["w1 w2"], bos=True)
 
 
@@ -256,7 +256,7 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     read = interp.frequency.bias_effect(model, text, layout="texts", bos=True, progress=False)
     assert "bos_perplexity" not in read.provenance
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming("row")):
+    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming(24, "row")):
         interp.frequency.bias_effect(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
     assert not any("does not put" in line for line in caplog.messages)
 

@@ -409,7 +409,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("\n")
     (tmp_path / "t.csv").write_text("sentence_good,sentence_bad\n")
     for source in (tmp_path / "t.jsonl", tmp_path / "t.csv", pd.DataFrame()):
-        with pytest.raises(ValueError, match=naming("rows")):
+        with pytest.raises(ValueError, match=naming("rows", "pair")):
             pairs.load(source)
 
 
