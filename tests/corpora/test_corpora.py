@@ -223,7 +223,7 @@ def test_only_whole_activations_are_selected(load_toy, texts):
     n = int(batch.read.sum())
     assert batch.select(torch.zeros(*batch.tokens.shape, 5)).shape == (n, 5)
     assert batch.select(torch.zeros(1, n, 5)).shape == (n, 5)
-    with pytest.raises(ValueError, match=naming("activation", (4, 2, 24, 24))):
+    with pytest.raises(ValueError, match=naming("activation", (4, 5), (4, 2, 5, 5))):
         batch.select(torch.zeros(4, 2, batch.tokens.shape[1], batch.tokens.shape[1]))
 
 

@@ -256,7 +256,7 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     read = interp.frequency.bias_effect(model, text, layout="texts", bos=True, progress=False)
     assert "bos_perplexity" not in read.provenance
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming(24, "row")):
+    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming(80, "row")):
         interp.frequency.bias_effect(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
     assert not any("does not put" in line for line in caplog.messages)
 
