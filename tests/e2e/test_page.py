@@ -50,7 +50,7 @@ def test_figures_are_labelled_and_small(effect):
     assert {"q = u (unigram)", "q = 1/V (uniform)"} <= set(names)
     dashes = [trace.line.dash for trace in figures[0].data if trace.mode == "lines+markers"]
     assert len(set(dashes)) == 5, "readable without colour"
-    with pytest.raises(ValueError, match=naming("logits", "fc")):
+    with pytest.raises(ValueError, match=naming("b_FC", "logits")):
         plots.projection(effect, "fc")
 
 

@@ -596,8 +596,8 @@ def test_a_killed_sweep_resumes(tiny, some, corpus, tmp_path, monkeypatch):
     other.ln_final.b.data[0] += 1
     fewer = prompts(tiny, corpus, n=11, prompt_tokens=5, new_tokens=12, bos=True)
     for model, given, change, values in (
-        (other, some, {}, (tmp_path, "model.weights")),
-        (tiny, fewer, {}, (tmp_path, "prompts.n_prompts")),
+        (other, some, {}, (tmp_path, "weights")),
+        (tiny, fewer, {}, (tmp_path, "prompts")),
         (tiny, some, {"seed": 1}, (tmp_path, "seed")),
         (tiny, some, {"features": other}, (tmp_path, "features")),
         (tiny, some, {"decoders": {"sample": GenerationConfig(do_sample=True, top_k=7)}}, (tmp_path, "decoder")),
