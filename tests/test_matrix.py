@@ -1,4 +1,4 @@
-"""Every kind of model by every analysis: a cell works, or is refused with the words given here.
+"""Every kind of model by every analysis: a cell works, or is refused in a message that names the values given here.
 
 A new analysis, kind of result or kind of model without its row or column makes a test fail.
 """
@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from families import ENCODERS, FAMILIES, JAPANESE, family, why_not
+from naming import naming
 from toys import every_table, toy
 
 import interp
@@ -81,10 +82,10 @@ class Subject:
         return edited
 
 
-FOLDED_SCORES = "are folded into its weights"
-FOLDED_HEAD = "is folded into W_U"
-NO_LN = "no layer-norm bias b_LN"
-CAUSAL = "does not continue text"
+FOLDED_SCORES = ("layer norms", "interp.load")
+FOLDED_HEAD = ("norm", "W_U", "interp.load")
+NO_LN = ("b_LN", "RMSNorm")
+CAUSAL = ("BERT", "causal")
 TOKENS = torch.tensor([2, 9, 10, 11, 12, 13, 3])
 SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0]}
 
@@ -160,9 +161,9 @@ _RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
     "generation.study": CAUSAL,
-    "encoding.frequency_neurons": "for causal models",
+    "encoding.frequency_neurons": ("causal", "BERT"),
 }
-REFUSED: dict[str, dict[str, str]] = {
+REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "gpt2, folded": _FOLDED,
     "pythia, folded": _FOLDED,
     "llama": _RMS,
@@ -171,7 +172,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "bert, bfloat16": _ENCODER,
     "toy encoder": _ENCODER,
 }
-"""What is refused for each kind, and with which words; everything else works."""
+"""What is refused for each kind, and what its message names; everything else works."""
 
 ATLAS = {
     "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
@@ -307,10 +308,10 @@ def tables_of(found: Any) -> dict[str, pd.DataFrame]:
     return every_table(found) if isinstance(found, Result) else {}
 
 
-def check_cell(subject: Subject, analysis: str, refusal: str | None) -> None:
-    """An analysis works (finite numbers, the documented columns, no hook left) or is refused with these words."""
-    if refusal is not None:
-        with pytest.raises(ValueError, match=refusal):
+def check_cell(subject: Subject, analysis: str, values: tuple[str, ...] | None) -> None:
+    """An analysis works (finite numbers, the documented columns, no hook left) or its refusal names these values."""
+    if values is not None:
+        with pytest.raises(ValueError, match=naming(*values)):
             ANALYSES[analysis](subject)
         assert not active_hooks(subject.model)
         return

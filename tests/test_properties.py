@@ -13,6 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from naming import naming
 from toys import toy
 
 import interp
@@ -77,7 +78,7 @@ def test_packed_rows_are_the_text(causal: Any, texts: list[str], context: int, b
     stream = [token for text in texts for token in (*ids_of(causal, text), *[causal.tokenizer.eos_token_id] * eos)]
     batches = corpora.batches(causal, texts, layout="packed", context=context, batch_size=batch_size, eos=eos)
     if len(stream) < context:
-        with pytest.raises(ValueError, match="shorter than one row"):
+        with pytest.raises(ValueError, match=naming(context, "row")):
             list(batches)
         return
     rows = [row for batch in batches for row in batch.tokens.tolist()]
@@ -108,7 +109,7 @@ def test_rows_of_texts_are_the_texts(
     expected = [before + row[i : i + room] + after for row in ids for i in range(0, len(row), room)]
     batches = corpora.batches(model, texts, layout="texts", context=context, batch_size=batch_size, bos=bos)
     if not expected:
-        with pytest.raises(ValueError, match="no text in it has a token"):
+        with pytest.raises(ValueError, match=naming("text", "token")):
             list(batches)
         return
     found = []
@@ -149,7 +150,7 @@ def test_scales_are_numbers_or_refused(text: str) -> None:
     try:
         scales = parse_scales(text)
     except ValueError:
-        with pytest.raises(ValueError, match="--scales"):
+        with pytest.raises(ValueError, match=naming("--scales")):
             parse_scales(text)
         return
     assert scales
@@ -177,7 +178,7 @@ def test_counts_count(tmp_path_factory: pytest.TempPathFactory, one: list[str], 
         if any(text.split() for text in texts):
             parts.append(count(tokenizer, texts, corpus="x", d_vocab=67))
         else:
-            with pytest.raises(ValueError, match="no token to count"):
+            with pytest.raises(ValueError, match=naming("corpus", "x", "token")):
                 count(tokenizer, texts, corpus="x", d_vocab=67)
     if not parts:
         return

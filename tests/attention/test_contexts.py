@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from naming import naming
 from transformers import AutoModel
 
 from interp import attention, corpora
@@ -123,7 +124,7 @@ def test_nothing_is_shown_where_nothing_is_known(load_toy, texts):
     bare = attention.study(model, texts, k=1e6, **QUIET)
     assert bare.contexts.empty
     assert list(bare.contexts.columns) == CONTEXTS
-    with pytest.raises(ValueError, match="do not say which rows they have"):
+    with pytest.raises(ValueError, match=naming("interp.corpora.batches")):
         corpora.contexts.in_context(model, corpora.Batches({}, None, lambda: iter(made)), [(0, 0)])
 
 
@@ -137,5 +138,5 @@ def test_a_model_without_a_tokenizer_has_token_ids(load_toy):
     assert found["before"].tolist() == [" ".join(map(str, ids[4, :5].tolist())), ""]
     assert found["text"].tolist() == [4, 8]
     for place in [(9, 0), (8, 12), (0, -1)]:
-        with pytest.raises(ValueError, match=f"no token at position {place[1]} of row {place[0]}"):
+        with pytest.raises(ValueError, match=naming(*place)):
             corpora.contexts.in_context(model, batches, [place])

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 from toys import HF_MODELS
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
@@ -337,12 +338,18 @@ def test_one_entry(kind, load_toy):
                 nats = attention.scores.score_contributions_at(*entry, scaled=True)
                 np.testing.assert_allclose(nats * scale, found, rtol=0, atol=1e-12)
             else:
-                with pytest.raises(ValueError, match=f"query at {query} does not see the key at {key}"):
+                with pytest.raises(ValueError, match=naming(query, key, layer)):
                     attention.scores.score_contributions_at(*entry)
         assert e.seen[12, 6] == (kind != "gpt_neo" or layer == 0), "the window of 6 cuts, and only in the local layer"
         assert e.seen[12, 7]
-    for position in ((2, 0, 3, 3), (0, 4, 3, 3), (0, 0, 13, 3), (0, 0, 3, 13), (0, 0, 3, -1)):
-        with pytest.raises(ValueError, match="layer in 0 … 1|head in 0 … 3 and positions in 0 … 12"):
+    for position, values in (
+        ((2, 0, 3, 3), ("layer", "0 … 1", 2)),
+        ((0, 4, 3, 3), ("head", "0 … 3", 4)),
+        ((0, 0, 13, 3), ("query", "0 … 12", 13)),
+        ((0, 0, 3, 13), ("key", "0 … 12", 13)),
+        ((0, 0, 3, -1), ("key", "0 … 12", -1)),
+    ):
+        with pytest.raises(ValueError, match=naming(*values)):
             attention.scores.score_contributions_at(model, tokens, *position)
 
 
@@ -437,19 +444,19 @@ def test_attention_by_class_equals_transformers(kind, load_toy, hf_directory, sh
 
 @pytest.mark.parametrize("function", [score_contributions, attention.attention_by_class])
 @pytest.mark.parametrize(
-    ("assign", "message"),
+    ("assign", "values"),
     [
-        (lambda tokens: torch.zeros_like(tokens)[:, :-1], r"class number for each token, int64 \(.*found torch.int64"),
-        (lambda tokens: torch.zeros(tokens.shape, dtype=torch.int32), "class number for each token.*torch.int32"),
-        (lambda tokens: torch.zeros(tokens.shape), "class number for each token.*torch.float32"),
-        (lambda tokens: [0] * len(tokens), "class number for each token.*list"),
-        (lambda tokens: torch.full_like(tokens, 2), r"numbers in 0 … 1 \(a, b\), found 2 … 2"),
-        (lambda tokens: -torch.ones_like(tokens), "found -1 … -1"),
+        (lambda tokens: torch.zeros_like(tokens)[:, :-1], ("int64", "torch.int64")),
+        (lambda tokens: torch.zeros(tokens.shape, dtype=torch.int32), ("int64", "torch.int32")),
+        (lambda tokens: torch.zeros(tokens.shape), ("int64", "torch.float32")),
+        (lambda tokens: [0] * len(tokens), ("int64", "list")),
+        (lambda tokens: torch.full_like(tokens, 2), ("0 … 1", "a, b", "2 … 2")),
+        (lambda tokens: -torch.ones_like(tokens), ("0 … 1", "-1 … -1")),
     ],
 )
-def test_class_function_that_is_wrong(function, assign, message, load_toy, short):
+def test_class_function_that_is_wrong(function, assign, values, load_toy, short):
     classes = corpora.classes.TokenClasses(("a", "b"), assign)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=naming(*values)):
         function(load_toy("gpt2"), short, key_classes=classes, progress=False)
 
 
@@ -462,10 +469,10 @@ def test_bad_input(function, load_toy, short):
     left = corpora.Batches({}, None, lambda: iter([dataclasses.replace(batch, **flipped)]))
     options = {"key_classes": CLASSES, "progress": False}
     for kind in ("gpt2", "bert"):
-        with pytest.raises(ValueError, match="padded on the left"):
+        with pytest.raises(ValueError, match=naming("row", "corpora.batches")):
             function(load_toy(kind), left, **options)
     for layers in ([2], [0, 99], [-3]):
-        with pytest.raises(ValueError, match="layer"):
+        with pytest.raises(ValueError, match=naming("layers", "0 … 1", layers)):
             function(model, short, layers=layers, **options)
 
 
@@ -482,28 +489,28 @@ def test_absent_class_has_no_row(load_toy, short):
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("option", "values"),
     [
-        ({"positional_embedding_type": "alibi"}, "ALiBi adds a bias"),
-        ({"positional_embedding_type": "shortformer"}, "position embeddings are added to queries and keys"),
-        ({"use_qk_norm": True, "normalization_type": "RMS"}, "queries and keys are normalised"),
-        ({"attn_scores_soft_cap": 5.0}, "soft-capped"),
-        ({"normalization_type": "LNPre"}, "folded into its weights"),
+        ({"positional_embedding_type": "alibi"}, ("ALiBi",)),
+        ({"positional_embedding_type": "shortformer"}, ("position embeddings", "queries", "keys")),
+        ({"use_qk_norm": True, "normalization_type": "RMS"}, ("queries", "keys", "normalised")),
+        ({"attn_scores_soft_cap": 5.0}, ("scores", "soft-capped")),
+        ({"normalization_type": "LNPre"}, ("layer norms", "interp.load", "from_pretrained_no_processing")),
     ],
 )
-def test_models_whose_scores_are_not_such_a_sum_are_refused(option, message):
+def test_models_whose_scores_are_not_such_a_sum_are_refused(option, values):
     model = HookedTransformer(HookedTransformerConfig(**(SIZE | {"normalization_type": "LN"} | option)))
     tokens = torch.arange(7, 17)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=naming(*values)):
         score_contributions(model, tokens[None], key_classes=CLASSES, progress=False)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=naming(*values)):
         attention.scores.score_contributions_at(model, tokens, 0, 0, 5, 2)
 
 
 def test_folded_model_is_refused(load_toy, short):
     model = load_toy("gpt2")
     model.process_weights_(fold_ln=True, center_writing_weights=False, center_unembed=False)
-    with pytest.raises(ValueError, match="folded into its weights"):
+    with pytest.raises(ValueError, match=naming("layer norms", "interp.load", "from_pretrained_no_processing")):
         score_contributions(model, short, key_classes=CLASSES, progress=False)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from naming import naming
 from toys import with_tables
 
 from interp import attention, corpora, plots
@@ -283,26 +284,25 @@ class TestWriters:
         assert_observer_merges(MassiveWriters, self.planted(load_toy("gpt2")), [*texts, "w2 w1"])
 
     def test_an_encoder_has_none(self, load_toy):
-        with pytest.raises(ValueError, match="normed after each block"):
+        with pytest.raises(ValueError, match=naming("massive activations")):
             MassiveWriters(load_toy("bert"))
 
 
 class TestRefusals:
     @pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, float("nan")])
     def test_epsilon(self, epsilon, load_toy):
-        with pytest.raises(ValueError, match="must lie between 0 and 1, found"):
+        with pytest.raises(ValueError, match=naming("epsilon", 0, 1, epsilon)):
             attention.study(load_toy("gpt2"), IDS, sinks=True, epsilon=epsilon, progress=False)
 
     def test_an_epsilon_that_needs_longer_rows(self, load_toy):
-        message = r"epsilon = 0.05 needs rows of 105 tokens .* longer than the model's context of 24"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=naming("epsilon", 0.05, 105, 24)):
             read(load_toy("gpt2"), corpora.batches(load_toy("gpt2"), IDS), epsilon=0.05)
 
     def test_texts_shorter_than_a_row_that_counts(self, load_toy):
         model = load_toy("gpt2")
         observer = read(model, corpora.batches(model, ["w1 w2 w3"] * 30, layout="texts"))
         for name in ("table", "by_layer", "summary"):
-            with pytest.raises(ValueError, match="rows of 10 tokens or more, and there was none; give longer texts"):
+            with pytest.raises(ValueError, match=naming("epsilon", 0.3, 10)):
                 getattr(observer, name)
 
     def test_no_row_that_counts_is_refused_before_the_pass(self, load_toy, monkeypatch):
@@ -311,15 +311,14 @@ class TestRefusals:
         with monkeypatch.context() as patched:
             patched.setattr("interp.passes.execution.observe", lambda *_, **__: pytest.fail("the model was run"))
             for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
-                found = f"rows of 10 tokens or more, and the longest row of this text has {longest}; give longer texts"
-                with pytest.raises(ValueError, match=found):
+                with pytest.raises(ValueError, match=naming("epsilon", 0.3, 10, longest)):
                     attention.study(load_toy(model), texts, **how, **asked)
         texts[-1] = " ".join(["w1"] * 10)  # one row is enough
         study = attention.study(load_toy("gpt2"), texts, layout="texts", ablation=False, **asked)
         assert study.sinks["n_keys"].unique().tolist() == [1]
 
     def test_a_text_shorter_than_one_row(self, load_toy):
-        with pytest.raises(ValueError, match="shorter than one row"):
+        with pytest.raises(ValueError, match=naming(24, "row", "layout='texts'")):
             attention.study(load_toy("gpt2"), ["w1 w2"], sinks=True, unigram=np.arange(67), progress=False)
 
 
@@ -344,9 +343,9 @@ class TestPage:
         without = with_tables(study, **empty)
         section = without.section
         assert not {name for name in section.figures if name.startswith("sink")}
-        with pytest.raises(ValueError, match="ask with sinks=True"):
+        with pytest.raises(ValueError, match=naming("sinks=True")):
             plots.sink_positions(without)
-        with pytest.raises(ValueError, match="no writer of massive activations is here; ask"):
+        with pytest.raises(ValueError, match=naming("massive activations", "sinks=True")):
             plots.massive_writers(without)
 
     def test_runs_with_sinks_are_compared(self):

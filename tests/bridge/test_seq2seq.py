@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from naming import naming
 from toys import D_VOCAB
 
 import interp
@@ -115,22 +116,22 @@ def test_text(both, decoder):
 
 def test_what_an_encoder_decoder_does_not_have(both):
     model, _ = both
-    with pytest.raises(ValueError, match="reads pairs of a source and a target"):
+    with pytest.raises(ValueError, match=naming("source", "target")):
         encoding.fit(model, torch.arange(8, 20)[None], **QUIET)
-    with pytest.raises(ValueError, match="no site 'v'"):
+    with pytest.raises(ValueError, match=naming("site", "'v'")):
         interp.attention.attention_by_class(model, teacher_forced(model, SOURCES, TARGETS), **QUIET)
-    with pytest.raises(ValueError, match="no site 'q'"):
+    with pytest.raises(ValueError, match=naming("site", "'q'")):
         interp.models.qk.qk_circuit(model, 0)
 
 
 def test_pairs_that_are_refused(both, load_toy, untyped):
     model, _ = both
-    with pytest.raises(ValueError, match="found 2 sources and 1 targets"):
+    with pytest.raises(ValueError, match=naming(2, "sources", 1, "targets")):
         teacher_forced(model, ["w1", "w2"], ["w1"])
     if model.cfg.n_ctx == 24:
-        with pytest.raises(ValueError, match="tokens; expected 1 … 24"):
+        with pytest.raises(ValueError, match=naming("tokens", "1 … 24")):
             teacher_forced(model, ["w1"], ["w2 " * 40])
-    with pytest.raises(ValueError, match="are for encoder-decoders"):
+    with pytest.raises(ValueError, match=naming("encoder-decoders")):
         teacher_forced(load_toy("gpt2"), ["w1"], ["w2"])
     with pytest.raises(TypeError):
         teacher_forced(model, [3], ["w1"])

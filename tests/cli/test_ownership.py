@@ -10,6 +10,7 @@ import sys
 
 import pandas as pd
 import pytest
+from naming import naming
 from toys import run_command
 
 import interp
@@ -165,7 +166,7 @@ def test_counts_only_replace_counts(home, tmp_path, capsys):
     assert content(home) == before
     for _ in range(2):
         assert main([*command, str(tmp_path / "new.safetensors")]) == 0
-    with pytest.raises(FileExistsError, match="does not hold token counts"):
+    with pytest.raises(FileExistsError, match=naming("notes.txt", "token counts")):
         Unigrams(np.arange(3), "mine").save(home / "notes.txt")
     assert content(home) == before
 
@@ -190,7 +191,7 @@ def test_from_python(home, tmp_path, load_toy, texts):
         with pytest.raises((FileExistsError, FileNotFoundError, ValueError)):
             call()
     assert content(home) == before
-    with pytest.raises(ValueError, match="is damaged or is not a checkpoint"):
+    with pytest.raises(ValueError, match=naming("states-00000.safetensors", "checkpoint")):
         interp.probing.collect(model, pairs, directory=home / "states", progress=False)
     assert (home / "states" / "states-00000.safetensors").read_text() == "mine"
 
@@ -233,7 +234,7 @@ def test_a_rank_that_is_just_writing_is_not_in_the_way(tmp_path):
     with disk.replacing(tmp_path / "started.json") as temporary:
         temporary.touch()
         disk.check_own(tmp_path, listed)
-    with pytest.raises(FileExistsError, match="holds later and 1 more, which interp did not write"):
+    with pytest.raises(FileExistsError, match=naming("later", 1, "interp")):
         disk.check_own(tmp_path, listed)
 
 
@@ -245,7 +246,7 @@ def test_what_stands_in_for_a_result_stays(kind, tmp_path):
     (elsewhere / "kept.txt").write_text("kept")
     target.symlink_to(elsewhere) if kind == "link" else target.write_text("x")
     before = content(tmp_path)
-    with pytest.raises(FileExistsError, match=f"is a {kind} that interp did not make"):
+    with pytest.raises(FileExistsError, match=naming(target, kind, "interp")):
         with disk.replacing_directory(target):
             pass
     assert content(tmp_path) == before

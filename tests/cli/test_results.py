@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from naming import naming
 
 from interp.analyses.frequency import BiasEffect
 from interp.cli import main
@@ -246,7 +247,7 @@ def test_values_are_those_of_the_flags(tmp_path: Path) -> None:
     expected = {"a": {"b": [0.5, 0.001, "010", "1:30", "no", True, None, "2"]}}
     assert json.loads(flag.removeprefix("--settings=")) == expected
     file.write_text("settings: {a: 1, a: 2}\n")
-    with pytest.raises(ValueError, match="settings has 'a' twice, in lines 1 and 1"):
+    with pytest.raises(ValueError, match=naming("settings", "a", 1)):
         expanded(["report", "--config", str(file)], app)
 
 

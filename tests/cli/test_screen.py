@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from naming import naming
 from workshop import Workshop
 
 import interp.cli
@@ -150,7 +151,7 @@ def test_a_hint_names_a_flag_in_a_command_and_an_argument_in_python(
 ) -> None:
     path = workshop.root / "two.jsonl"
     path.write_text(json.dumps({"a": "w1 w2", "b": "w3"}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"name one with column=$"):
+    with pytest.raises(ValueError, match=naming(path, "a, b", "column=")):
         interp.corpora.load(path)
     command = ["unigrams", "--model", str(workshop.directory("gpt2")), "--corpus", str(path)]
     assert main([*command, "--out", str(workshop.root / "u.safetensors")]) == 2

@@ -11,6 +11,7 @@ import tokenizers
 import torch
 import transformers
 from hypothesis import given, settings, strategies as st
+from naming import naming
 
 import interp
 from interp import corpora
@@ -112,7 +113,7 @@ def test_a_tokenizer_without_bos_gets_none(hf_directory, tmp_path):
     model = interp.load(tmp_path / "protein")
     assert model.tokenizer.bos_token_id == EOS
     assert settled_bos(model, "auto") is False
-    with pytest.raises(ValueError, match="no beginning-of-sequence token"):
+    with pytest.raises(ValueError, match=naming("tokenizer", "beginning-of-sequence")):
         corpora.batches(model, ["w1 w2"], bos=True)
 
 
@@ -255,7 +256,7 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     read = interp.frequency.bias_effect(model, text, layout="texts", bos=True, progress=False)
     assert "bos_perplexity" not in read.provenance
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match="row"):
+    with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming(80, "row")):
         interp.frequency.bias_effect(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
     assert not any("does not put" in line for line in caplog.messages)
 
@@ -273,5 +274,7 @@ def test_bos_is_a_class_of_its_own(puts_bos):
 @pytest.mark.usefixtures("untyped")
 def test_bad_bos(load_toy):
     for wrong in ("yes", None, 1):
-        with pytest.raises(ValueError, match="bos must be True, False, 'auto', 'rows' or 'texts', found"):
+        with pytest.raises(
+            ValueError, match=naming("bos", "True", "False", "'auto'", "'rows'", "'texts'", repr(wrong))
+        ):
             corpora.batches(load_toy("gpt2"), ["w1 w2"], bos=wrong)

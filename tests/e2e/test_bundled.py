@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 
 import interp
 from interp import corpora, encoding
@@ -84,17 +85,17 @@ def test_dynamics_shipped_and_measured(gpt2):
 
 
 def test_dynamics_refuses_nonsense(gpt2):
-    with pytest.raises(ValueError, match="there is no checkpoint"):
+    with pytest.raises(ValueError, match=naming("checkpoint", "(step, model)")):
         encoding.dynamics([], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
-    with pytest.raises(ValueError, match="over 5 types, but this model's vocabulary has 4,096"):
+    with pytest.raises(ValueError, match=naming(5, "types", "4,096")):
         encoding.dynamics([(3, gpt2)], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
 
 
 def test_minimal_pairs_refuse_nonsense(gpt2):
     table = pairs.generate(n_per_task=2)
-    with pytest.raises(ValueError, match="expected a table of minimal pairs"):
+    with pytest.raises(ValueError, match=naming("UID")):
         minimal_pair_accuracy(gpt2, table.drop(columns="UID"))
-    with pytest.raises(ValueError, match="tokens; expected 2 tokens or more and at most 128"):
+    with pytest.raises(ValueError, match=naming(128, "tokens")):
         sentence_scores(gpt2, ["the " * 200], progress=False)
 
 

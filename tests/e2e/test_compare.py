@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import plotly.io
 import pytest
+from naming import naming
 
 from interp import pages
 from interp.analyses.encoding.page import sides as encoding_sides
@@ -131,7 +132,7 @@ def test_depth_is_relative_to_the_models_layers(reported):
     ).figures
     assert list(numbers(figures["dense"].data[0].x)) == [0]
     older = {key: value for key, value in probed["tiny-bert"].provenance.items() if key != "n_layers"}
-    with pytest.raises(ValueError, match="provenance of tiny-bert has no n_layers: another version saved it"):
+    with pytest.raises(ValueError, match=naming("tiny-bert", "n_layers")):
         probing_sides(probed | {"tiny-bert": replace(probed["tiny-bert"], provenance=older)})
 
 
@@ -150,26 +151,29 @@ def test_what_cannot_be_read_is_left_out_with_a_warning(report, tmp_path):
     with pytest.warns(UserWarning, match="left out") as caught:
         assert [run.directory.name for run in find_runs(tmp_path)] == ["tiny-gpt2"]
     assert len(caught) == 2
-    with pytest.warns(UserWarning, match="left out"), pytest.raises(FileNotFoundError, match="can be read"):
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(FileNotFoundError, match=naming(tmp_path / "tiny-bert")),
+    ):
         find_runs(tmp_path / "tiny-bert")
 
 
 def test_what_cannot_be_compared_is_refused(report, tmp_path, capsys):
     one, two = (report / name for name in MODELS)
-    with pytest.raises(ValueError, match=r"found 1 run in .*; a comparison needs two or more"):
+    with pytest.raises(ValueError, match=naming(1, "run")):
         pages.write_comparison([one], tmp_path)
-    with pytest.raises(ValueError, match="is given twice"):
+    with pytest.raises(ValueError, match=naming(one)):
         pages.write_comparison([one, report], tmp_path)
     for held in (two, report):
         before = {path: path.stat().st_mtime_ns for path in held.iterdir()}
-        with pytest.raises(ValueError, match=r"holds results \(.*tiny-bert.*whose page would be replaced"):
+        with pytest.raises(ValueError, match=naming("results", "tiny-bert")):
             pages.write_comparison([one, two], held)
         assert {path: path.stat().st_mtime_ns for path in held.iterdir()} == before
-    with pytest.raises(FileNotFoundError, match="holds no result"):
+    with pytest.raises(FileNotFoundError, match=naming(tmp_path)):
         pages.write_comparison([one, tmp_path], tmp_path / "out")
     for name, analysis in (("a", "frequency"), ("b", "attention")):
         shutil.copytree(one / analysis, tmp_path / name / analysis)
-    with pytest.raises(ValueError, match="no question in common .*frequency.*attention"):
+    with pytest.raises(ValueError, match=naming("frequency", "attention")):
         pages.write_comparison([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert main(["compare", str(one), str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2

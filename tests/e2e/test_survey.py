@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from naming import naming
 from toys import every_table
 
 import interp
@@ -68,7 +69,7 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
 
     monkeypatch.setattr("interp.analyses.report.side_by_side", stop)
     for name, bos in (("tiny-gpt2", "texts"), ("tiny-bert", "False")):
-        with pytest.raises(Stopped, match=bos):
+        with pytest.raises(Stopped, match=naming(bos)):
             ask_all(interp.load(name), "bundled", pairs=table, progress=False)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from naming import naming
 from processes import Command, often, signalled, without_room
 from toys import ROOT, run_command
 
@@ -250,9 +251,7 @@ def test_damaged_tables_are_refused(tmp_path):
     for damaged in (content[:-1], content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
                     content[:described + 7] + b"2" + content[described + 8:], b"", b"mine"):  # fmt: skip
         checkpoint.path.write_bytes(damaged)
-        with pytest.raises(
-            ValueError, match=r"k.safetensors is damaged or is not a checkpoint of interp \(.*delete it"
-        ):
+        with pytest.raises(ValueError, match=naming(checkpoint.path, "checkpoint")):
             kept(checkpoint, make)
 
 
@@ -269,7 +268,7 @@ def test_damaged_states_are_refused(load_toy, tmp_path):
     first = 8 + int.from_bytes(content[:8], "little")
     content[first] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(ValueError, match=r"states-00000.safetensors is damaged .*checksum does not match: "):
+    with pytest.raises(ValueError, match=naming(shard, "checksum")):
         [states.load(state) for state in states.states]
 
 
@@ -373,12 +372,12 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     assert decode(model, rows, config, [("unembed.hook_out", lambda logits, hook: calls.append(1))], checkpoint=begun,
                   **options) == whole  # fmt: skip
     assert len(calls) == 6 * 3, "two batches of five were there"
-    with pytest.raises(ValueError, match=r"belongs to another run .*run: 1, here 2"):
+    with pytest.raises(ValueError, match=naming(begun.path, "run", 1, 2)):
         decode(model, rows, config, [], checkpoint=Checkpoint(begun.path, {"run": 2}), **options)
     content = bytearray(begun.path.read_bytes())
     content[-1] ^= 1
     begun.path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"damaged or is not a checkpoint of interp \(the checksum does not match"):
+    with pytest.raises(ValueError, match=naming(begun.path, "checksum")):
         decode(model, rows, config, [], checkpoint=begun, **options)
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 from scipy import stats
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
@@ -165,9 +166,9 @@ def test_regression_equals_a_plain_one():
     assert fit.n_types == 79
     residual = y - y.mean() - centred @ slope
     assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
-    with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .* no others"):
+    with pytest.raises(ValueError, match=naming(6, "types", 5, "vocabulary")):
         regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
-    with pytest.raises(ValueError, match="6 usable types can be fitted exactly by 5 .*; give text with more types"):
+    with pytest.raises(ValueError, match=naming(6, "types", 5, "text")):
         regression.fit_arrays(W_U, np.where(np.arange(W_U.shape[1]) < 6, 0.1, 0.0))
 
 
@@ -231,7 +232,7 @@ def test_rows_that_are_not_tokens_are_left_out(padded, texts):
     alpha = array(predictions(hf, batches)[0][:, :67].softmax(-1).mean(0))
     np.testing.assert_allclose(fit.alpha, [*alpha, *np.zeros(13)], rtol=1e-8)
     check_regression(fit, array(hf.lm_head.weight)[:67], alpha)
-    with pytest.raises(ValueError, match="70"):
+    with pytest.raises(ValueError, match=naming("token id 70", "0 … 79")):
         encoding.steer(model, 70, 2, fit, **QUIET)
 
 
@@ -244,7 +245,7 @@ def test_tokens_that_are_never_predicted_are_left_out(padded, texts):
     assert list(np.flatnonzero(~fit.used)) == [5, 6]
     alpha = array(predictions(hf, batches)[0].softmax(-1).mean(0))
     check_regression(fit, array(hf.cls.predictions.decoder.weight)[fit.used], alpha[fit.used])
-    with pytest.raises(ValueError, match="5"):
+    with pytest.raises(ValueError, match=naming("token 5", 0)):
         encoding.steer(model, 5, 2, fit, **QUIET)
 
 
@@ -278,7 +279,7 @@ def test_arrays_from_anywhere():
         np.testing.assert_allclose([found.intercept, found.r2, found.adj_r2], [intercept, r2, adjusted])
         assert (found.n_types, found.n_dims) == (chosen.sum(), 6)
     for n in (5, 6, 7):  # with the intercept, 7 types are fitted exactly too
-        with pytest.raises(ValueError, match=f"{n} usable types"):
+        with pytest.raises(ValueError, match=naming(n, "types")):
             regression.fit_arrays(W[:, 10 : 10 + n], alpha[10 : 10 + n])
 
 
@@ -293,11 +294,11 @@ def bare(d_vocab, **options):
 def test_fits_that_are_refused(load_toy, texts):
     tokens = torch.randint(12, (4, 12), generator=torch.Generator().manual_seed(0))
     for d_vocab in (12, 16, 17):
-        with pytest.raises(ValueError, match=f"{d_vocab} usable types can be fitted exactly.*vocabulary has no others"):
+        with pytest.raises(ValueError, match=naming(d_vocab, "types", "vocabulary")):
             encoding.fit(bare(d_vocab), tokens, **QUIET)
     assert encoding.fit(bare(40), tokens, **QUIET).regression["n_types"].eq(40).all()
     bert, folded = load_toy("bert"), load_toy("gpt2")
-    with pytest.raises(ValueError, match="mask_rate"):
+    with pytest.raises(ValueError, match=naming("mask_rate")):
         encoding.fit(bert, corpora.batches(bert, texts), **QUIET)
     fit = encoding.fit(folded, texts, **QUIET)
     folded.process_weights_()
@@ -307,7 +308,7 @@ def test_fits_that_are_refused(load_toy, texts):
         lambda: encoding.regression.directions(folded, fit),
         lambda: encoding.frequency_neurons(folded, texts, **QUIET),
     ):
-        with pytest.raises(ValueError, match=r"[Ff]old|other weights"):
+        with pytest.raises(ValueError, match=f"{naming('W_U')}|{naming('interp.encoding.fit')}"):
             call()
 
 
@@ -407,16 +408,21 @@ def test_the_pruning_recipe_is_the_edited_model(kind, case):
 def test_bad_prunings(toy, texts):
     it = toy("gpt2")
     for fractions in ((0.5, 0.2), (-0.1, 0.5), (0.5, 1.5), (), (float("nan"),)):
-        with pytest.raises(ValueError, match="fractions"):
+        with pytest.raises(ValueError, match=naming("fractions", 0, 1, list(fractions))):
             encoding.pruning_curve(it.model, it.batches, fit=it.fit, fractions=fractions, **QUIET)
-    with pytest.raises(ValueError, match="order"):
+    with pytest.raises(ValueError, match=naming("order")):
         encoding.pruning_curve(it.model, it.batches, fit=it.fit, order=[], **QUIET)
-    for dims, basis in (([16], None), ([-1], None), ([0], torch.eye(15).double()), ([0], 2 * torch.eye(16).double())):
-        with pytest.raises(ValueError, match="dim|basis|orthonormal"):
+    for dims, basis, values in (
+        ([16], None, ("dims", "0 … 15", [16])),
+        ([-1], None, ("dims", "0 … 15", [-1])),
+        ([0], torch.eye(15).double(), ("basis", [16, 16], (15, 15))),
+        ([0], 2 * torch.eye(16).double(), ("basis", [16, 16])),
+    ):
+        with pytest.raises(ValueError, match=naming(*values)):
             hooks.prune_output_dims(it.model, dims, basis=basis)
     with torch.no_grad():
         it.model.blocks[0].mlp.W_in[0, 0] += 1
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match=naming("interp.encoding.fit")):
         encoding.pruning_curve(it.model, it.batches, fit=it.fit, **QUIET)
 
 
@@ -461,7 +467,7 @@ def test_a_sample_of_positions(kind, toy):
     assert observer.nll[0] == pytest.approx(float(nll), rel=1e-8)
     assert sum(batch.n_read for batch in corpora.batching.sample_positions(it.batches, 1)) == total
     for share in (0, 2, -0.5, float("nan")):
-        with pytest.raises(ValueError, match="share"):
+        with pytest.raises(ValueError, match=naming("share", 0, 1, share)):
             corpora.batching.sample_positions(it.batches, share)
 
 
@@ -616,29 +622,29 @@ def test_steerings_that_are_refused(shift, toy):
     it = toy("gpt2")
     steer = lambda token, ratio: encoding.steer(it.model, token, ratio, it.fit, shift=shift, **QUIET)  # noqa: E731
     for ratio in (0, -2, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="ratio must be"):
+        with pytest.raises(ValueError, match=naming("ratio", f"{ratio:g}")):
             steer(10, ratio)
     for mean in (1.001, 3):
-        with pytest.raises(ValueError, match="below 1"):
+        with pytest.raises(ValueError, match=naming("ratio", 1)):
             steer(10, mean / float(it.fit.alpha[10]))
     steer(10, 0.99 / float(it.fit.alpha[10]))
     for token in ("w0 w1", ""):
-        with pytest.raises(ValueError, match="expected one"):
+        with pytest.raises(ValueError, match=naming(repr(token))):
             steer(token, 2)
     for token in (67, -1):
-        with pytest.raises(ValueError, match="not in this model's vocabulary"):
+        with pytest.raises(ValueError, match=naming(token, "vocabulary")):
             steer(token, 2)
     with torch.no_grad():
         it.model.blocks[1].attn.W_Q[0, 0, 0] += 1e-3
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match=naming("interp.encoding.fit")):
         steer(10, 2)
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match=naming("interp.encoding.fit")):
         encoding.steering_report(it.model, it.fit, **QUIET)
 
 
 def test_a_word_that_the_tokenizer_does_not_know_is_refused(toy):
     it = toy("gpt2")
-    with pytest.raises(ValueError, match="zzz"):
+    with pytest.raises(ValueError, match=naming("zzz")):
         encoding.steer(it.model, "zzz", 2, it.fit, **QUIET)
 
 
@@ -690,11 +696,11 @@ def test_directions(kind, case):
 
 def test_directions_that_are_refused(toy):
     it = toy("gpt2")
-    with pytest.raises(ValueError, match="66"):
+    with pytest.raises(ValueError, match=naming("counts", 66, 67)):
         encoding.regression.directions(it.model, it.fit, unigram=np.ones(66, int))
     with torch.no_grad():
         it.model.ln_final.b[0] += 1
-    with pytest.raises(ValueError, match="other weights"):
+    with pytest.raises(ValueError, match=naming("interp.encoding.fit")):
         encoding.regression.directions(it.model, it.fit, unigram=np.ones(67, int))
 
 
@@ -828,14 +834,14 @@ def test_the_screen_is_right_to_second_order(load_toy, texts):
 
 
 def test_models_without_such_neurons(load_toy, texts):
-    with pytest.raises(ValueError, match="BERT"):
+    with pytest.raises(ValueError, match=naming("BERT")):
         encoding.frequency_neurons(load_toy("bert"), texts, unigram=np.ones(67, int), **QUIET)
     tokens = torch.randint(67, (4, 12), generator=torch.Generator().manual_seed(0))
-    with pytest.raises(ValueError, match="MLP"):
+    with pytest.raises(ValueError, match=naming("MLP")):
         encoding.frequency_neurons(bare(67, attn_only=True), tokens, unigram=np.ones(67, int), **QUIET)
-    with pytest.raises(ValueError, match="66"):
+    with pytest.raises(ValueError, match=naming("counts", 66, 67)):
         encoding.frequency_neurons(load_toy("gpt2"), texts, unigram=np.ones(66, int), **QUIET)
-    with pytest.raises(ValueError, match="share"):
+    with pytest.raises(ValueError, match=naming("share", 2)):
         encoding.frequency_neurons(load_toy("gpt2"), texts, unigram=np.ones(67, int), share=2, **QUIET)
 
 
@@ -893,23 +899,23 @@ def test_a_study_of_steps(run):
     [(_, last)] = encoding.training.checkpoints(run, [10])
     effect = interp.frequency.bias_effect(last, HELD_OUT, unigram=counts, scales=[1], biases=["ln"], **text, **QUIET)
     assert found["kl_unigram_model"][1] == pytest.approx(effect.kl["kl_unigram_model"][0], rel=1e-6)
-    with pytest.raises(FileNotFoundError, match="of these steps: 0, 2, 10; expected 3"):
+    with pytest.raises(FileNotFoundError, match=naming("0, 2, 10", 3)):
         encoding.study(model, HELD_OUT, **options, steps=[3], **QUIET)
-    with pytest.raises(ValueError, match="other checkpoints read the text too"):
+    with pytest.raises(ValueError, match=naming("checkpoints", "text")):
         encoding.study(model, torch.arange(40).view(2, 20), **options, steps=[2], **QUIET)
 
 
 def test_dynamics_that_are_refused(run, hf_directory):
     counts = Unigrams(np.ones(300, int), "ones")
-    with pytest.raises(FileNotFoundError, match="checkpoints/step-N"):
+    with pytest.raises(FileNotFoundError, match=naming("checkpoints/step-N")):
         list(encoding.training.checkpoints(hf_directory("gpt2")))
-    with pytest.raises(FileNotFoundError, match="3"):
+    with pytest.raises(FileNotFoundError, match=naming("0, 2, 10", 3)):
         list(encoding.training.checkpoints(run, [2, 3]))
-    with pytest.raises(ValueError, match="steps"):
+    with pytest.raises(ValueError, match=naming("steps")):
         list(encoding.training.checkpoints("pythia-70m"))
-    with pytest.raises(ValueError, match="checkpoint"):
+    with pytest.raises(ValueError, match=naming("checkpoint", "(step, model)")):
         encoding.dynamics([], HELD_OUT, unigram=counts, **QUIET)
-    with pytest.raises(ValueError, match="299"):
+    with pytest.raises(ValueError, match=naming("counts", 299, 300)):
         encoding.dynamics(
             encoding.training.checkpoints(run), HELD_OUT, unigram=Unigrams(np.ones(299, int), "ones"), **QUIET
         )
@@ -951,10 +957,10 @@ def test_the_unit_of_the_embeddings_does_not_matter(scale):
 
 def test_fits_of_nothing_are_refused():
     W, alpha = arrays()
-    for embeddings, probabilities, message in (
-        (W, np.full(500, 0.002), "alpha is the same for every type"),
-        (np.ones_like(W), alpha, "the output embeddings of all types are the same"),
-        (W * 1e-310, alpha, "too small for a slope in float64"),
+    for embeddings, probabilities, values in (
+        (W, np.full(500, 0.002), ("alpha", "type")),
+        (np.ones_like(W), alpha, ("embeddings", "types")),
+        (W * 1e-310, alpha, ("slope", "float64")),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=naming(*values)):
             regression.fit_arrays(embeddings, probabilities)

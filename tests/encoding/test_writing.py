@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from naming import naming
 from scipy import stats
 
 from interp import corpora, encoding, generation, plots
@@ -84,14 +85,14 @@ def test_what_cannot_be_continued_is_refused_before_a_pass(drawn, load_toy, monk
     other = Prompts(prompts.ids, prompts.human, prompts.corpus, {"tokenizer": "another"})
     ids = corpora.batches(model, texts)
     by_hand = next(iter(ids)).tokens
-    for on, text, asked, why in (
-        (toy_encoder(), texts, 3, "does not continue text"),
-        (model, texts, 3, "prompts of 10 tokens and 50 new tokens exceed this model's context of 24"),
-        (model, texts, other, "made with another tokenizer"),
-        (model, by_hand, 3, "prompts are cut from the text, found token ids"),
-        (model, texts, 0, "n must be at least 1"),
+    for on, text, asked, values in (
+        (toy_encoder(), texts, 3, ("BERT",)),
+        (model, texts, 3, ("prompts", 10, 50, 24)),
+        (model, texts, other, ("prompts", "tokenizer")),
+        (model, by_hand, 3, ("prompts", "token ids")),
+        (model, texts, 0, ("n", 1, 0)),
     ):
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=naming(*values)):
             encoding.study(on, text, prompts=asked, unigram=np.arange(67), **SMALL)
 
 
@@ -100,7 +101,7 @@ def test_without_being_asked(load_toy):
     assert study.pruned_texts.empty
     assert list(study.pruned_texts) == encoding.writing.COLUMNS
     assert "prompts" not in study.provenance
-    with pytest.raises(ValueError, match="ask with prompts=100$"):
+    with pytest.raises(ValueError, match=naming("prompts=100")):
         plots.pruned_texts(study.pruned_texts)
 
 

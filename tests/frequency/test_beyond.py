@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 
 import interp
 from interp import corpora
@@ -121,7 +122,7 @@ def test_controls_leave_what_is_there_alone(load_toy, texts):
 def test_a_head_with_hooks_is_refused(asked, load_toy, texts):
     model = load_toy("gpt2")
     with model.hooks(fwd_hooks=interp.hooks.scale_bias(model, "ln", 0.5)):
-        with pytest.raises(RuntimeError, match="other hooks are active on the prediction head"):
+        with pytest.raises(RuntimeError, match=naming("hooks", "head")):
             bias_effect(model, texts, **asked, **quiet)
 
 
@@ -129,7 +130,7 @@ def test_a_head_with_hooks_is_refused(asked, load_toy, texts):
 def test_a_folded_model_is_refused(asked, load_toy, texts):
     model = load_toy("gpt2")
     model.process_weights_()
-    with pytest.raises(ValueError, match="is folded into W_U"):
+    with pytest.raises(ValueError, match=naming("W_U", "interp.load")):
         bias_effect(model, texts, **asked, **quiet)
 
 

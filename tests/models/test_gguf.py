@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from naming import naming
 from toys import run_command
 
 import interp
@@ -141,22 +142,20 @@ def test_bad_files(file, tmp_path, monkeypatch):
     data = file.read_bytes()
     for size in (2, 20, len(data) // 2, len(data) - 8):
         (tmp_path / "short.gguf").write_bytes(data[:size])
-        with pytest.raises(
-            ValueError, match=r"short.gguf (cannot be read as a GGUF file .* complete\?|is no GGUF file)"
-        ):
+        with pytest.raises(ValueError, match=naming("short.gguf", "GGUF")):
             interp.load(tmp_path / "short.gguf")
     shutil.copy(file, tmp_path)
-    with pytest.raises(ValueError, match=r"GGUF alone \(short.gguf, toy.Q4_1.gguf\); give the path of one of these"):
+    with pytest.raises(ValueError, match=naming("short.gguf, toy.Q4_1.gguf")):
         interp.load(tmp_path)
-    with pytest.raises(ValueError, match="cannot be read as a transformers model: .*fuyu"):
+    with pytest.raises(ValueError, match=naming("unknown.gguf", "fuyu")):
         interp.load(written(tmp_path / "unknown.gguf", architecture="fuyu"))
-    with pytest.raises(ValueError, match="lacks weights .*layers.1.mlp.down_proj"):
+    with pytest.raises(ValueError, match=naming("less.gguf", "model.layers.1.mlp.down_proj.weight")):
         interp.load(written(tmp_path / "less.gguf", without=["blk.1.ffn_down"]))
     monkeypatch.setattr(conversion.memory, "available", lambda device: 1000)
-    with pytest.raises(interp.support.memory.DoesNotFit, match="converting the weights of .* takes up to"):
+    with pytest.raises(interp.support.memory.DoesNotFit, match=naming(file, "KiB")):
         interp.load(file)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs gguf, which is not installed; pip install 'interp\[gguf\]'"):
+    with pytest.raises(ValueError, match=naming(file, "pip install 'interp[gguf]'")):
         paths.model_directory(str(file))
 
 

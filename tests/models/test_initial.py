@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from naming import naming
 
 import interp
 from interp.models import untrained
@@ -47,5 +48,5 @@ def test_refuses_to_show_weights(lean, texts):
         lambda: interp.encoding.study(model, texts, progress=False),
         lambda: interp.models.qk.qk_circuit(model, 0),
     ):
-        with pytest.raises(ValueError, match="its weights exist only while a block runs and cannot be read; make"):
+        with pytest.raises(ValueError, match=naming("memory", "weights")):
             ask()

@@ -168,7 +168,7 @@ def test_an_entry_of_another_type_is_refused_or_does_no_harm(workshop: Workshop)
 
 @pytest.mark.usefixtures("untyped")
 def test_a_page_of_nothing_from_python(workshop: Workshop) -> None:
-    check_refused((MISSING, "holds no result", lambda w: pages.write_page(w.root)), workshop)
+    check_refused((MISSING, (workshop.root,), lambda w: pages.write_page(w.root)), workshop)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from naming import naming
 
 import interp
 from interp.analyses.probing.states import collect
@@ -167,9 +168,9 @@ def test_an_untrained_model_without_room_takes_a_block(monkeypatch):
 
 
 def test_a_context_beyond_the_models_is_refused():
-    with pytest.raises(ValueError, match=r"context must be 2 … 128 tokens for this model, found 129; choose one"):
+    with pytest.raises(ValueError, match=naming("context", "2 … 128", 129)):
         setup("tiny-gpt2", {"context": 129})
-    with pytest.raises(ValueError, match="dtype must be a floating-point type"):
+    with pytest.raises(ValueError, match=naming("dtype", "int8")):
         setup("tiny-gpt2", {"dtype": "int8"})
 
 

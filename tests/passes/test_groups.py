@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from naming import naming
 from scipy import stats
 
 from interp import corpora
@@ -111,13 +112,13 @@ def test_a_batch_that_failed_leaves_nothing(load_toy):
 
 def test_what_is_added_needs_its_group(load_toy):
     observer = TokenSums(load_toy("gpt2"))
-    with pytest.raises(ValueError, match=r"'tokens' is reduced by groups; call add with a group, from groups_of"):
+    with pytest.raises(ValueError, match=naming("'tokens'", "groups", "groups_of")):
         observer.add("tokens", 1.0)
-    with pytest.raises(ValueError, match="'all' is reduced by sum; call add with no group"):
+    with pytest.raises(ValueError, match=naming("'all'", "sum")):
         observer.add("all", 1.0, group=0)
-    with pytest.raises(ValueError, match="'all' is reduced by sum; call add with no group"):
+    with pytest.raises(ValueError, match=naming("'all'", "sum")):
         observer.add_to_groups("all", torch.ones(2), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"'tokens' has shape \(\), found a value of \(3,\)"):
+    with pytest.raises(ValueError, match=naming("'tokens'", "()", "(3,)")):
         observer.add_to_groups("tokens", torch.ones(2, 3), torch.tensor([0, 1]))
 
 

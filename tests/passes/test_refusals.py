@@ -11,12 +11,12 @@ from interp.passes.observers import observe
 CASES: dict[str, Case] = {
     "texts in place of batches": (
         TYPE,
-        "expected batches, found list",
+        ("batches", "list"),
         lambda w: observe(w.model("gpt2"), w.texts, SiteMean(w.model("gpt2"), "head_input", 16)),
     ),
     "an observer of another model": (
         BAD,
-        "made for another model",
+        ("model",),
         lambda w: observe(
             w.model("gpt2"),
             corpora.batches(w.model("gpt2"), w.texts),
@@ -26,7 +26,7 @@ CASES: dict[str, Case] = {
     ),
     "no observer": (
         BAD,
-        "one or more different observers",
+        ("observers",),
         lambda w: observe(w.model("gpt2"), corpora.batches(w.model("gpt2"), w.texts)),
     ),
 }

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from naming import naming
 from transformers import AutoModel
 
 from interp import probing
@@ -104,7 +105,7 @@ def test_a_study_has_those_of_the_neurons_that_probes_read(load_toy):
 
 def test_without_them(load_toy):
     model, table = load_toy("gpt2"), table_of_pairs()
-    with pytest.raises(ValueError, match="lack the largest tokens; collect them with largest=True"):
+    with pytest.raises(ValueError, match=naming("largest=True")):
         neuron_tokens(probing.collect(model, table, progress=False), [(0, 0)])
     options = OPTIONS | {"methods": ["dense"]}
     study = probing.study(model, table, states=[1], progress=False, **options)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -108,7 +109,7 @@ def test_scores_are_scipys():
         assert fitting.scores(good, bad, "f")[dim] == pytest.approx(f)
     assert fitting.scores(good, bad, "mutual_information").shape == (7,)
     assert fitting.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
-    with pytest.raises(ValueError, match="k must be 1 … 4"):
+    with pytest.raises(ValueError, match=naming("k", "1 … 4", 5)):
         fitting.top(np.arange(4.0), 5)
 
 
@@ -170,9 +171,9 @@ def test_fits_where_gradients_are_off():
 def test_bad_columns():
     X, y = torch.randn(1, 8, 3), torch.zeros(1, 8, 1)
     for l0_strength in (0.0, 1.5, -1.0):
-        with pytest.raises(ValueError, match=r"must lie in \(0, 1\]"):
+        with pytest.raises(ValueError, match=naming("l0_strengths", "(0, 1]", [l0_strength])):
             fit_sparse(X, y, l0_strengths=[l0_strength], seeds=[0])
-    with pytest.raises(ValueError, match="as many l0_strengths and seeds"):
+    with pytest.raises(ValueError, match=naming("l0_strengths", "seeds", 1, 2)):
         fit_sparse(X, y, l0_strengths=[0.2, 0.3], seeds=[0])
 
 
@@ -213,12 +214,15 @@ def test_probabilities_far_from_the_training_states_are_certain():
 
 def test_probe_refuses():
     X, y = np.random.default_rng(0).normal(size=(20, 4)), np.tile([0, 1], 10)
-    for options, message in (({"method": "topk", "k": 5}, "1 … 4"), ({"l0_strength": 2.0}, "must lie in")):
-        with pytest.raises(ValueError, match=message):
+    for options, values in (
+        ({"method": "topk", "k": 5}, ("k", "1 … 4", 5)),
+        ({"l0_strength": 2.0}, ("l0_strengths", "(0, 1]", 2.0)),
+    ):
+        with pytest.raises(ValueError, match=naming(*values)):
             SparseProbe(**options).fit(X, y)
-    with pytest.raises(ValueError, match="1 class"):
+    with pytest.raises(ValueError, match=naming("classes", "1 class")):
         SparseProbe().fit(X, np.zeros(20))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=naming("X", "NaN")):
         SparseProbe().fit(np.where(X > 1, np.nan, X), y)
 
 
@@ -227,7 +231,7 @@ def test_probe_refuses():
 def test_states_are_transformers_hidden_states(kind, position, hf_directory, load_toy):
     model = load_toy(kind)
     if position == "cls" and kind != "bert":
-        with pytest.raises(ValueError, match="'cls' is for encoders"):
+        with pytest.raises(ValueError, match=naming("'cls'", "encoders")):
             probing.collect(model, toy_pairs(), position=position, progress=False)
         return
     table = toy_pairs()
@@ -263,35 +267,35 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     first = tmp_path / "residual/states-00000.safetensors"
     written = first.stat().st_mtime_ns
     (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
-    with pytest.raises(ValueError, match="states-00001.safetensors is damaged or is not a checkpoint"):
+    with pytest.raises(ValueError, match=naming("states-00001.safetensors", "checkpoint")):
         probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     (tmp_path / "residual/states-00001.safetensors").unlink()
     again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     assert first.stat().st_mtime_ns == written, "a whole shard is not made again"
     np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
-    with pytest.raises(ValueError, match=r"another run .*position: 'eos', here 'mean'"):
+    with pytest.raises(ValueError, match=naming("states-00000.safetensors", "position", "'eos'", "'mean'")):
         probing.collect(model, table, position="mean", directory=tmp_path / "residual", progress=False)
-    with pytest.raises(ValueError, match="give a directory"):
+    with pytest.raises(ValueError, match=naming("memory", "directory")):
         probing.collect(model, table, memory=100, progress=False)
-    with pytest.raises(ValueError, match="0 … 2"):
+    with pytest.raises(ValueError, match=naming("states", "0 … 2", [3])):
         probing.collect(model, table, states=[3], progress=False)
-    with pytest.raises(ValueError, match="not collected"):
+    with pytest.raises(ValueError, match=naming("state 2", 1)):
         probing.collect(model, table, states=[1], progress=False).load(2)
 
 
 def test_sentences_that_cannot_be_read(load_toy):
     model, table = load_toy("gpt2"), toy_pairs()
     table.loc[3, "sentence_good"] = " ".join(["w1"] * 40)
-    with pytest.raises(ValueError, match="has 4[12] tokens; expected a word or more and at most 24"):
+    with pytest.raises(ValueError, match=naming(24, "w1 w1 w1")):
         probing.collect(model, table, progress=False)
-    with pytest.raises(ValueError, match="expected a table of minimal pairs"):
+    with pytest.raises(ValueError, match=naming("interp.corpora.pairs", "sentence_good, sentence_bad", "UID")):
         probing.collect(model, table[["UID"]], progress=False)
     model.tokenizer.eos_token = None
     with pytest.warns(UserWarning, match=r"no end-of-sequence token; \[SEP\] is appended instead"):
         probing.collect(model, toy_pairs(), progress=False)
     with torch.no_grad():
         model.blocks[0].attn.b_O[0] = torch.nan
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=naming("blocks.0.attn.b_O", "NaN")):
         probing.collect(model, toy_pairs(), position="last", progress=False)
 
 
@@ -365,17 +369,17 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["interp.analyses.probing.sweeps"], "fit_dense", None)
     again = probing.sweep(states, **options)
     pd.testing.assert_frame_equal(first.probes, again.probes)
-    with pytest.raises(ValueError, match=r"another run .*ks"):
+    with pytest.raises(ValueError, match=naming("sweep-3.safetensors", "ks", 2, 3)):
         probing.sweep(states, **(options | {"ks": (3,)}))
-    for wrong, message in (
-        ({"tasks": ["z"]}, "unknown tasks z; found a, b"),
-        ({"ks": (65,)}, "1 … 64"),
-        ({"states": [0]}, "was not collected"),
+    for wrong, values in (
+        ({"tasks": ["z"]}, ("tasks", "z", "a, b")),
+        ({"ks": (65,)}, ("ks", "1 … 64", [65])),
+        ({"states": [0]}, ("state 0", 3)),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=naming(*values)):
             probing.sweep(states, progress=False, **wrong)
     few = pd.concat([both.iloc[:5]], ignore_index=True)
-    with pytest.raises(ValueError, match="has 5 pairs; a split needs at least 10"):
+    with pytest.raises(ValueError, match=naming("'a'", 5, 10)):
         probing.sweep(states_of(vectors[:5], few), progress=False)
 
 
@@ -444,14 +448,14 @@ def test_transfer_is_each_probe_on_each_task():
         good, bad = (theirs.decision_function((vectors[name][rows, side] - mean) / sd) for side in (0, 1))
         assert found.loc[("a", name), "accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
         assert found.loc[("a", name), "pair_accuracy"] == pytest.approx((good > bad).mean())
-    with pytest.raises(ValueError, match="unknown tasks z"):
+    with pytest.raises(ValueError, match=naming("tasks", "z", "a, b, c")):
         probing.transfer(states, tasks=["z"])
 
 
 def test_states_of_a_hooked_model_are_not_kept_in_a_directory(load_toy, tmp_path):
     model, table = load_toy("gpt2"), toy_pairs()
     with model.hooks(fwd_hooks=interp.hooks.ablate_dims(model, 0, [1], where="residual")):
-        with pytest.raises(ValueError, match="which hooks were active"):
+        with pytest.raises(ValueError, match=naming("checkpoint", "hooks")):
             probing.collect(model, table, directory=tmp_path, progress=False)
         edited = probing.collect(model, table, progress=False)
     assert np.abs(edited.load(2) - probing.collect(model, table, progress=False).load(2)).max() > 1e-3
@@ -524,7 +528,7 @@ def test_states_that_are_not_finite_are_refused():
     vectors = np.ones((20, 2, 3), dtype=np.float32)
     vectors[3, 1, 2] = np.nan
     states = States(pairs, (5,), 3, {}, _kept={5: vectors})
-    with pytest.raises(ValueError, match="state 5 has NaN or infinite values; check the model's weights and dtype"):
+    with pytest.raises(ValueError, match=naming("state 5", "NaN")):
         probing.sweep(states, ks=[1], progress=False)
 
 

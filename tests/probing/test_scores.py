@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 from scipy import stats
 
 import interp
@@ -173,7 +174,7 @@ def test_regions(made: Any) -> None:
     assert found["text"].tolist() == ["The boys", "hurt", "themselves.", "No"]
     words = probing.scores.word_surprisal(one.model, ["The boys hurt themselves."], bos=True, **QUIET)["surprisal"]
     np.testing.assert_allclose(found["surprisal"][:3], [words[0] + words[1], words[2], words[3]])
-    with pytest.raises(ValueError, match="' boys' of 'The boys hurt.' is one token in two regions, 'The bo' and 'ys"):
+    with pytest.raises(ValueError, match=naming("' boys'", "'The boys hurt.'", "'The bo'", "'ys hurt.'")):
         probing.scores.word_surprisal(one.model, [["The bo", "ys hurt."]], bos=True, **QUIET)
     spaces = probing.scores.word_surprisal(one.model, [["The boys", " ", "hurt", "  "]], bos=True, **QUIET)
     assert spaces["text"].tolist() == ["The boys", "", "hurt", ""]
@@ -250,7 +251,7 @@ def test_parts_merge_and_a_run_resumes(
     first = probing.sentence_scores(one.model, texts, **how)
     monkeypatch.setattr("interp.passes.observers.feed", None)
     pd.testing.assert_frame_equal(probing.sentence_scores(one.model, texts, **how), first)
-    with pytest.raises(ValueError, match="fingerprint"):
+    with pytest.raises(ValueError, match=naming("pass-1.safetensors", "batches.fingerprint")):
         probing.sentence_scores(one.model, texts[:2], **how)
 
 
@@ -322,9 +323,9 @@ def test_a_tie_is_wrong() -> None:
 
 
 def test_words_that_are_not_marked(load_toy: Callable[..., Any], made: Any) -> None:
-    with pytest.raises(ValueError, match="no token that begins with a space.*score sentences without whole_words"):
+    with pytest.raises(ValueError, match=naming("tokenizer", "whole_words")):
         probing.sentence_scores(load_toy("gpt2"), ["w1 w2"], whole_words=True, **QUIET)
-    with pytest.raises(ValueError, match="no sentence has a space in it, such as '猫がいる。'"):
+    with pytest.raises(ValueError, match=naming("'猫がいる。'", "whole_words")):
         probing.sentence_scores(made("tiny-gpt2").model, ["猫がいる。"], whole_words=True, bos=True, **QUIET)
 
 
@@ -351,16 +352,16 @@ def test_a_slow_tokenizer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model, "tokenizer", Slow(model.tokenizer))
     slow = probing.scores.word_surprisal(gpt2, SENTENCES, whole_words=True, bos=True, **QUIET)
     pd.testing.assert_frame_equal(slow, expected)
-    why = "words need a tokenizer that says where they are .*found Slow, which does not say where .*'The boys hurt "
-    with pytest.raises(ValueError, match=why):
+    values = ("tokenizer", "Slow", "'The boys hurt themselves.'")
+    with pytest.raises(ValueError, match=naming(*values)):
         probing.sentence_scores(bert, SENTENCES[:1], whole_words=True, **QUIET)
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=naming(*values)):
         probing.scores.word_surprisal(bert, SENTENCES[:1], **QUIET)
 
 
 def test_text_that_is_all_unknown(made: Any) -> None:
     bert = made("tiny-bert").model
-    with pytest.raises(ValueError, match=r"all \d+ tokens .* from the sentences are \[UNK\].*does not know its script"):
+    with pytest.raises(ValueError, match=naming(2, "[UNK]")):
         probing.sentence_scores(bert, ["คุณชื่ออะไร", "คุณ"], **QUIET)
     with pytest.warns(UserWarning, match="of the tokens of the sentences are"):
         found = probing.sentence_scores(bert, ["The boys hurt themselves.", "คุณ"], **QUIET)
@@ -368,24 +369,24 @@ def test_text_that_is_all_unknown(made: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "error", "message"),
+    ("scores", "error", "values"),
     [
-        (["total"], ValueError, "unknown score 'total'; expected one of sum, per_token, per_character, per_byte"),
-        (["sum", "sum"], ValueError, "has a score twice"),
-        ([], ValueError, "scores is empty"),
-        ("sum", TypeError, "scores must be a list of strings, found the string 'sum'"),
+        (["total"], ValueError, ("'total'", "sum, per_token, per_character, per_byte")),
+        (["sum", "sum"], ValueError, ("scores", "sum, sum")),
+        ([], ValueError, ("scores", "string")),
+        ("sum", TypeError, ("scores", "list", "'sum'")),
     ],
 )
-def test_invalid_scores(scores: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_invalid_scores(scores: Any, error: type[Exception], values: tuple[str, ...]) -> None:
+    with pytest.raises(error, match=naming(*values)):
         check_scores(scores)
 
 
 def test_invalid_sentences(made: Any) -> None:
     model = made("tiny-gpt2").model
-    with pytest.raises(TypeError, match="found the string 'a b'"):
+    with pytest.raises(TypeError, match=naming("sentences", "list", "'a b'")):
         probing.scores.word_surprisal(model, "a b", **QUIET)
-    with pytest.raises(ValueError, match="regions is empty"):
+    with pytest.raises(ValueError, match=naming("regions")):
         probing.scores.word_surprisal(model, [[]], **QUIET)
-    with pytest.raises(ValueError, match="expected 2 tokens"):
+    with pytest.raises(ValueError, match=naming(2, 1, "' '")):
         probing.scores.word_surprisal(model, [["", " "]], bos=False, **QUIET)

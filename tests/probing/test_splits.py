@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from naming import naming
 from sklearn.linear_model import LogisticRegression
 
 import interp
@@ -92,12 +93,12 @@ def test_groups_of_many_pairs_are_for_training() -> None:
 
 def test_too_few_groups_are_refused() -> None:
     few = [(f"s{i % 9}", f"x{i}") for i in range(45)]
-    said = "'t' has 46 pairs, 45 of them different, in 9 groups that share no sentence; a split needs at least 10: give"
-    with pytest.warns(UserWarning, match="left out 1 of 46 pairs"), pytest.raises(ValueError, match=said):
+    refusal = pytest.raises(ValueError, match=naming("'t'", 46, 45, 9, 10))
+    with pytest.warns(UserWarning, match="left out 1 of 46 pairs"), refusal:
         split_tasks(table_of([*few, few[0]]))
     many = table_of([(f"a{i}", f"b{i}") for i in range(100)])
     inside = many.iloc[split_tasks(many)["t"].train[:12]].assign(UID="u")
-    with pytest.raises(ValueError, match="of task 'u' are also in other tasks, .*leave one of these tasks out"):
+    with pytest.raises(ValueError, match=naming("'u'", "tasks")):
         split_tasks(pd.concat([many, inside], ignore_index=True))
 
 
@@ -191,7 +192,7 @@ def test_sentences_of_the_same_tokens_are_not_judged() -> None:
         found = probing.minimal_pair_accuracy(model, every, scores=["sum", "per_token"], **QUIET)
     alone = probing.minimal_pair_accuracy(model, own, scores=["sum", "per_token"], **QUIET)
     pd.testing.assert_frame_equal(found, alone)
-    none_left = pytest.raises(ValueError, match="same tokens in both sentences of every pair; give other pairs")
+    none_left = pytest.raises(ValueError, match=naming("tokens", "sentences", "pair"))
     with pytest.warns(UserWarning, match="left out 12 of 12"), none_left:
         probing.minimal_pair_accuracy(model, every.head(12), **QUIET)
 
@@ -238,7 +239,7 @@ def test_a_group_is_in_one_fold_and_flipped_as_one() -> None:
             for sentence in every.iloc[number][["sentence_good", "sentence_bad"]]:
                 assert fold_of.setdefault(sentence, fold) == fold
                 assert signs.setdefault(sentence, tuple(sign)) == tuple(sign)
-    with pytest.raises(ValueError, match="has 120 pairs in 30 groups that share no sentence, 5 in each of 6 folds"):
+    with pytest.raises(ValueError, match=naming("'t0'", 120, 30, 5, 6, 0.05)):
         reading._divided(every, used, 6)
 
 

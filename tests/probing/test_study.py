@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from naming import naming
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
@@ -196,13 +197,13 @@ def test_steering_raises_the_score_by_the_shift(
 def test_steering_refuses(load_toy: Callable[..., Any]) -> None:
     model = load_toy("gpt2")
     for shift in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="shift must be a finite number, found"):
+        with pytest.raises(ValueError, match=naming("shift", shift)):
             probing.steer(model, random_probe(1), shift)
-    with pytest.raises(ValueError, match="reads 9 dimensions, but the residual stream has 16"):
+    with pytest.raises(ValueError, match=naming("t", 9, 16)):
         probing.steer(model, Probe("t", 1, np.ones(9), 0.0), 1.0)
-    with pytest.raises(ValueError, match="reads no neuron"):
+    with pytest.raises(ValueError, match=naming("t", "state 1", "neuron")):
         probing.steer(model, Probe("t", 1, np.zeros(WIDTH), 0.0), 1.0)
-    with pytest.raises(ValueError, match="0 … 2, found 3"):
+    with pytest.raises(ValueError, match=naming("0 … 2", 3)):
         probing.steer(model, random_probe(3), 1.0)
 
 
@@ -221,9 +222,9 @@ def test_token_scores_read_transformers_hidden_states(
         expected = hidden(hf, kind, state, row) @ found.direction + 0.3
         np.testing.assert_allclose(scores, expected, atol=1e-4)
     assert no_hooks(model)
-    with pytest.raises(ValueError, match="reads 9 dimensions"):
+    with pytest.raises(ValueError, match=naming("t", 9, 16)):
         probing.token_scores(model, Probe("t", 1, np.ones(9), 0.0), sentence)
-    with pytest.raises(ValueError, match="expected a word or more and at most 24"):
+    with pytest.raises(ValueError, match=naming("w1 w1 w1", 24)):
         probing.token_scores(model, found, "w1 " * 30)
 
 
@@ -249,12 +250,12 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
         assert row["accuracy"] == pytest.approx(((scores[:, 0] > 0).mean() + (scores[:, 1] <= 0).mean()) / 2)
         assert row["pair_accuracy"] == pytest.approx((scores[:, 0] > scores[:, 1]).mean())
         assert (row["n_open"], row["n_test"]) == ((neurons["gate"] > 0).sum(), 2 * len(split.test))
-    for task, state, message in (("z", 1, "found tasks t, u"), ("t", 9, "at state 9")):
-        with pytest.raises(ValueError, match=message):
+    for task, state, values in (("z", 1, ("z", "t, u")), ("t", 9, ("t", "state 9"))):
+        with pytest.raises(ValueError, match=naming(*values)):
             probing.probe(found, task, state)
     heads = probing.collect(load_toy("gpt2"), table, of="heads", progress=False)
     of_heads = probing.sweep(heads, methods=["l0"], l0_strengths=[0.7], controls=["none"], steps=20, progress=False)
-    with pytest.raises(ValueError, match="this sweep read heads"):
+    with pytest.raises(ValueError, match=naming("heads")):
         probing.probe(of_heads, "t", 1)
 
 
@@ -423,14 +424,14 @@ def test_matched_neurons_are_nearer_in_magnitude(
 
 def test_ablation_refuses(load_toy: Callable[..., Any]) -> None:
     model, table = load_toy("gpt2"), toy_pairs(20)
-    for probes, options, message in (
-        ([Probe("t", 1, np.zeros(WIDTH), 0.0)], {}, "reads 0 of 16 neurons"),
-        ([random_probe(1, dims=range(9))], {}, "reads 9 of 16 neurons"),
-        ([random_probe(1, dims=[1])], {"draws": 0}, "must be 1 or more"),
-        ([random_probe(1, dims=[1])], {"limit": 0}, "must be 1 or more"),
-        ([random_probe(1, dims=[1])], {"modes": []}, "modes must be 'zero', 'mean' or both"),
+    for probes, options, values in (
+        ([Probe("t", 1, np.zeros(WIDTH), 0.0)], {}, ("t", "state 1", 0, 16)),
+        ([random_probe(1, dims=range(9))], {}, ("t", "state 1", 9, 16)),
+        ([random_probe(1, dims=[1])], {"draws": 0}, ("draws", "limit", 1, 0)),
+        ([random_probe(1, dims=[1])], {"limit": 0}, ("draws", "limit", 1, 0)),
+        ([random_probe(1, dims=[1])], {"modes": []}, ("modes", "'zero'", "'mean'", [])),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=naming(*values)):
             probing.ablation_effect(model, table, probes, progress=False, **options)
 
 
@@ -515,7 +516,7 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
     rest: Any = rows.xs("others", level="trained_on")["pair_accuracy"].unstack("method")
     assert (rest.loc[list("abc")] > 0.8).all(axis=None), "the direction that tasks share"
     assert (abs(rest.loc["d"] - 0.5) < 0.2).all(), "the direction that no other task has"
-    with pytest.raises(ValueError, match="needs two tasks or more, found a"):
+    with pytest.raises(ValueError, match=naming("tasks", "a")):
         probing.shared.general(states, tasks=["a"])
 
 
@@ -753,15 +754,15 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
     np.testing.assert_array_equal(random.equivalence["untrained_accuracy"], of_the_top["accuracy"])
     assert not {"topk", "topk_untrained"} & set(random.means["probe"])
     assert "random_states" in random.section.figures
-    with pytest.raises(ValueError, match="state 2 is not among the states 0, 1"):
+    with pytest.raises(ValueError, match=naming("state 2", "0, 1")):
         probing.study(model, study_pairs, states=[0, 1], state=2, **OPTIONS)
-    with pytest.raises(ValueError, match="'cls' is for encoders"):
+    with pytest.raises(ValueError, match=naming("'cls'", "encoders")):
         probing.study(model, study_pairs, position="cls", **OPTIONS)
-    with pytest.raises(ValueError, match="unknown|no task"):
+    with pytest.raises(ValueError, match=naming("z", "t")):
         probing.study(model, study_pairs, tasks=["z"], **OPTIONS)
-    with pytest.raises(ValueError, match="must lie in"):
+    with pytest.raises(ValueError, match=naming("l0_strengths", "(0, 1]", [2.0])):
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"l0_strengths": (2.0,)}))
-    with pytest.raises(ValueError, match="1 … 16 dimensions, found"):
+    with pytest.raises(ValueError, match=naming("ks", "1 … 16", [17])):
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 
 
@@ -782,7 +783,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
     [said] = [line for line in found.section.notes if "the model itself prefers" in line]
     assert f"per token {means['per_token']:.3f}" in said
-    with pytest.raises(ValueError, match="no token that begins with a space"):
+    with pytest.raises(ValueError, match=naming("tokenizer", "whole_words")):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
 
 
@@ -795,7 +796,7 @@ def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any],
 
 
 def test_one_class_only() -> None:
-    with pytest.raises(ValueError, match="number of classes must be two, found 1 class"):
+    with pytest.raises(ValueError, match=naming("classes", "1 class")):
         SparseProbe("topk", k=1).fit(np.random.default_rng(0).normal(size=(20, 4)), np.ones(20))
 
 

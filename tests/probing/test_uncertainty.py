@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from naming import naming
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
@@ -334,7 +335,7 @@ def test_the_models_own_unit_warns() -> None:
         n_open[scale] = found.probes.query("method == 'l0' and l0_strength == 0.4")["n_open"].max()
         assert (found.neurons["scale"] == 1).all()
     assert n_open[0.003] < n_open[10]
-    with pytest.raises(ValueError, match="unknown unit 'sd'; expected one of rms, none"):
+    with pytest.raises(ValueError, match=naming("unit", "'sd'", "rms, none")):
         SparseProbe(raw=True).set_params(unit="sd").fit(np.eye(4), np.arange(4) % 2)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from einops import einsum, rearrange, repeat
+from naming import naming
 from published import SMOLLM2_GGUF
 from scipy.optimize import brentq
 from toys import SHARED
@@ -290,7 +291,7 @@ def test_surprisal_of_words(smol):
 
 def test_the_head_that_minilm_lacks(minilm):
     """What needs no head is tested above."""
-    with pytest.raises(ValueError, match="head"):
+    with pytest.raises(ValueError, match=naming("prediction head", "attention", "probing")):
         frequency.bias_effect(minilm.model, TEXT, **QUIET)
 
 

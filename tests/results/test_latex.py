@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.mathtext import MathTextParser
+from naming import naming
 
 from interp.analyses.registry import load, names
 from interp.results.columns import Column
@@ -87,7 +88,7 @@ def test_a_narrow_table_has_fewer_columns():
     assert "% not shown, to fit in 3.3 inches: column_02, column_03," in latex(table, width=3.3)
     assert latex(table, width=20).startswith(r"\begin{tabular}{llllllllll}")
     for width in (2.4, 21, float("nan")):
-        with pytest.raises(ValueError, match=f"width is {width:g} inches; expected 2.5 to 20"):
+        with pytest.raises(ValueError, match=naming("width", f"{width:g}", 2.5, 20)):
             latex(table, width=width)
 
 
@@ -138,5 +139,5 @@ def test_sentences_are_folded():
 
 def test_columns_that_the_table_lacks():
     for wrong in (["tokens"], [], "token"):
-        with pytest.raises(ValueError, match=re.escape(f"columns are {wrong!r}; expected a list of some of token_id,")):
+        with pytest.raises(ValueError, match=naming("columns", wrong, "token_id, token, share")):
             latex(TABLE, columns=wrong)
