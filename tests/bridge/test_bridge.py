@@ -212,7 +212,7 @@ def test_a_remote_bridge_is_refused():
 def test_a_quantised_bridge_is_refused():
     model = booted("gpt2")
     model.original_model.config.quantization_config = {"load_in_4bit": True}
-    with pytest.raises(ValueError, match=naming("quantised")):
+    with pytest.raises(ValueError, match=naming("TransformerBridge", "quantised")):
         prediction_head(model)
 
 

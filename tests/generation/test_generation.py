@@ -448,7 +448,7 @@ def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts)
         with torch.no_grad():
             state = hf(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0, -1]
         np.testing.assert_allclose(row, state, atol=2e-4)
-    with pytest.raises(ValueError, match=naming("text", "tokens")):
+    with pytest.raises(ValueError, match=naming("text", "tokens", "hidden state")):
         text_features(load_toy("gpt2"), ["w1", ""])
 
 

@@ -71,7 +71,7 @@ def test_merged_weights_with_a_left_over_adapter(base, lora, tmp_path):
     twice = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
     assert (log_p(twice) - log_p(merged)).abs().max() > 0.1, "transformers adds it again"
     error = refused(base)
-    assert r"has an adapter (PEFT, LORA) beside its weights, which transformers would add to them" in str(error)
+    assert "(PEFT, LORA)" in str(error)
     run(commands(error)[0], tmp_path)
     torch.testing.assert_close(log_p(interp.load(base)), log_p(merged), atol=1e-4, rtol=0)
 
@@ -81,7 +81,7 @@ def test_an_adapter_that_is_not_merged_yet(base, lora, tmp_path):
     lora.save_pretrained(base)
     error = refused(base)
     run(commands(error)[1], tmp_path)
-    assert f"and then load {base} with adapter={f'{base}-adapter'!r}" in str(error)
+    assert f"adapter={f'{base}-adapter'!r}" in str(error)
     torch.testing.assert_close(log_p(interp.load(base, adapter=f"{base}-adapter")), expected, atol=1e-5, rtol=0)
 
 
@@ -91,7 +91,7 @@ def test_an_adapter_alone(with_config, base, lora, tmp_path):
     if with_config:
         shutil.copy(base / "config.json", tmp_path / "adapter")
     error = str(refused(tmp_path / "adapter"))
-    assert f"is an adapter (PEFT, LORA) of {str(base)!r} and not a model; load that model with adapter=" in error
+    assert re.search(naming("(PEFT, LORA)", repr(str(base)), "adapter="), error)
 
 
 ALL = ["q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"]
@@ -179,7 +179,7 @@ def test_an_adapter_that_merging_changes(hf_directory, tmp_path, monkeypatch):
 
 def test_damaged_settings_of_an_adapter(base):
     (base / "adapter_config.json").write_text("{")
-    assert "(PEFT, None) beside its weights" in str(refused(base))
+    assert "(PEFT, None)" in str(refused(base))
 
 
 def test_a_dry_run_refuses_it_too(base, lora, capsys):

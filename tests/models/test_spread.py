@@ -206,9 +206,9 @@ def test_refuses_what_cannot_be_divided(plain, hf_directory, monkeypatch):
         check_device_map(0, None, None)
     with pytest.raises(TypeError, match=naming("device_map", "device(type='cpu')", "device=")):
         check_device_map(torch.device("cpu"), None, None)
-    with pytest.raises(ValueError, match=naming("device_map", "device")):
+    with pytest.raises(ValueError, match=naming("device_map", "TransformerBridge", "device")):
         interp.load(hf_directory("gpt2"), device="cpu", device_map="auto")
-    with pytest.raises(ValueError, match=naming("device_map", "backend='hooked'")):
+    with pytest.raises(ValueError, match=naming("device_map", "TransformerBridge", "backend='hooked'")):
         interp.load(hf_directory("gpt2"), backend="hooked", device_map="auto")
 
 

@@ -92,7 +92,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytes
             run("gpt2", tmp_path)
     with pytest.raises(ValueError, match=naming("learning_rate", 0.02, 0.01)):
         run("gpt2", tmp_path, learning_rate=0.02)
-    with pytest.raises(ValueError, match=naming("texts")):
+    with pytest.raises(ValueError, match=naming(tmp_path, "texts")):
         run("gpt2", tmp_path, TEXTS[1:])
 
 
