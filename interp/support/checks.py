@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids", "check_width"]
-__all__ += ["collecting", "finite_number", "list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
+from interp.support.choices import listed
+
+__all__ = ["check_choice", "check_mode", "check_same", "check_scales", "check_seed", "check_table", "check_token_ids"]
+__all__ += ["check_width", "collecting", "finite_number", "list_of_strings", "refuse", "unicode_text", "warn"]
+__all__ += ["whole_number"]
 
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
@@ -185,3 +188,11 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def _is_same(one: Any, other: Any, rel_tol: float) -> bool:
     floats = isinstance(one, float) and isinstance(other, float)
     return math.isclose(one, other, rel_tol=rel_tol) if floats else bool(one == other)
+
+
+def check_scales(scales: Any) -> None:
+    """Raise ValueError unless these are one or more different finite numbers."""
+    values = listed(scales)
+    numbers = {float(value) for value in values if not isinstance(value, str)}
+    if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"scales must be one or more different finite numbers, found {values!r}")

@@ -170,7 +170,7 @@ def test_a_name_that_is_taken_is_refused(name, register):
         "Made", [(name, int, option(1, "A number."))], bases=(Options,), frozen=True, kw_only=True
     )
     reads = "pairs" if name == "pairs" else "text"
-    rest = dict.fromkeys(("title", "help", "answer", "result", "section"), "example:none")
+    rest = dict.fromkeys(("title", "help", "answer", "result"), "example:none")
     register(Analysis(name="previous_token", reads=reads, options=made, **rest))
     with pytest.raises(ValueError, match=naming("option", name)):
         load("previous_token")

@@ -6,7 +6,7 @@ import golden
 import published
 import pytest
 
-from interp import analyses
+from interp.analyses import registry
 
 
 @pytest.mark.parametrize("name", golden.MODELS)
@@ -14,7 +14,7 @@ def test_settings_are_options(name):
     settings = golden.settings(name)
     assert set(settings) == set(golden.MODELS[name])
     for question in settings:
-        assert analyses.load(question).reported(more=True, settings=settings).items() >= settings[question].items()
+        assert registry.load(question).reported(more=True, settings=settings).items() >= settings[question].items()
 
 
 def test_models_that_are_absent_are_left_out(monkeypatch, tmp_path, capsys):

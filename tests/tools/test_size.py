@@ -6,9 +6,9 @@ import size
 
 TEXT = '''"""A module."""
 
-import interp.encoding.fit  # of another question
-from interp import attention, encoding
-from interp.probing import states
+import interp.analyses.encoding.fit  # of another question
+from interp.analyses import attention, encoding
+from interp.analyses.probing import states
 
 __all__ = ["f"]
 __all__ += ["LIMIT", "g"]
@@ -34,8 +34,8 @@ def test_sizes_of_a_module():
     assert size.statements(tree) == 8
     assert size.code_lines(TEXT, tree) == 10
     assert size.listed([tree]) == 3
-    assert size.between_questions({size.PACKAGE / "attention/keys.py": tree}) == 3
-    assert size.between_questions({size.PACKAGE / "run/passes.py": tree}) == 0
+    assert size.between_questions({size.ANALYSES / "attention/keys.py": tree}) == 3
+    assert size.between_questions({size.PACKAGE / "passes/execution.py": tree}) == 0
 
 
 def test_own_options_are_those_that_no_other_class_has():

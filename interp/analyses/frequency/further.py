@@ -27,6 +27,7 @@ from interp.instruments.regression import raw_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, side_by_side
+from interp.support.checks import check_scales
 from interp.support.choices import Bias, listed
 
 __all__ = ["Further", "check_asked", "look_further"]
@@ -69,14 +70,10 @@ class Further:
 
 
 def check_asked(options: FrequencyOptions) -> None:
-    """Raise ValueError unless the scales are different finite numbers, and the errors of `check_directions`,
-    `check_controls` and `check_bands`."""
-    scales = listed(options.scales)
-    numbers = {float(scale) for scale in scales if not isinstance(scale, str)}
-    if not numbers or len(numbers) < len(scales) or not np.isfinite(list(numbers)).all():
-        raise ValueError(f"scales must be one or more different finite numbers, found {options.scales!r}")
+    """Raise the errors of `check_scales`, `check_directions`, `check_controls` and `check_bands`."""
+    check_scales(options.scales)
     check_directions(options.directions)
-    check_controls(options.controls, scales)
+    check_controls(options.controls, listed(options.scales))
     check_bands(options.bands)
 
 

@@ -55,7 +55,7 @@ def check_asked(options: GenerationOptions) -> None:
     """Raise ValueError or TypeError for options that are impossible for every model, and for MAUVE where it is not
     installed."""
     from interp.analyses.generation.findings import HUMAN
-    from interp.support.checks import check_seed, whole_number
+    from interp.support.checks import check_scales, check_seed, whole_number
     from interp.support.paths import check_mauve
 
     if options.features is not None:
@@ -63,6 +63,7 @@ def check_asked(options: GenerationOptions) -> None:
     if options.batch_size is not None:
         whole_number(options.batch_size, "batch_size", least=1)
     check_seed(options.seed)
+    check_scales(options.scales)
     names = listed(options.decoders)
     known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
     if not names or not set(names) <= known:
