@@ -135,7 +135,7 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, s.sentence)[1],
     "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=s.bos, **quiet),
-    "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
+    "report.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
 
@@ -383,22 +383,24 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    modules = ("attention", "encoding", "frequency", "generation", "hooks", "probing", "survey")
+    questions = ("attention", "encoding", "frequency", "generation", "probing")
+    places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"
-        for name in modules
-        for module in [import_module(f"interp.{name}")]
+        for name, place in places.items()
+        for module in [import_module(place)]
         for each in getattr(module, "__all__", vars(module))
         if inspect.isfunction(getattr(module, each))
-        and getattr(module, each).__module__.startswith((f"interp.{name}", "interp.models.running"))
+        and getattr(module, each).__module__.startswith((place, "interp.instruments", "interp.models.running"))
         and not each.startswith("_")
         and not each.endswith("_passes")  # the same analysis, for interp.passes.execution
         and each != "word_frequencies"  # what analyses of frequency start from
         and _takes_a_model(getattr(module, each))
     }
     assert public <= set(ANALYSES)
-    known = {"corpora", "load", "load_result", "models", "observe", "pages", "paths", "plots", "results", "run"}
-    assert set(interp.__all__) == known | set(modules), "is the new module one of analyses?"
+    known = {"analyses", "corpora", "hooks", "load", "load_result", "models", "observe", "pages", "passes", "plots"}
+    known |= {"results", "support"}
+    assert set(interp.__all__) == known | set(questions), "is the new module one of analyses?"
 
 
 def test_every_kind_of_result_has_its_contract() -> None:

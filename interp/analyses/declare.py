@@ -162,8 +162,8 @@ class Analysis:
         in_report: options that `interp report` sets for this analysis.
         more: options that `interp report --more` sets in addition: further analyses, which are off by default.
         cost: (name of a model, what is read or None, options) → `interp.passes.budget.Cost`, for `--dry-run`. The
-        options
-            are those of the analysis and of the model that were given, by name. None means one pass that holds nothing.
+            options are those of the analysis and of the model that were given, by name. None means one pass that holds
+            nothing.
         paper: the options that `--paper` sets, under the names of the flags. Functions are called with the model.
         paper_help: what `--paper` stands for.
     """

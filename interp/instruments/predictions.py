@@ -124,8 +124,9 @@ class MeanPredictions(LogitsObserver):
 
     Args:
         grouped: keep separate sums for 20 groups of texts (see `interp.passes.groups`), which takes 20 times the
-        memory. classes: the class of each type, 0, 1, …, in which NLL is summed. Default: each type is a class. bands:
-        the band of each type, 0, 1, …, for `calibration`; −1 for none.
+            memory.
+        classes: the class of each type, 0, 1, …, in which NLL is summed. Default: each type is a class.
+        bands: the band of each type, 0, 1, …, for `calibration`; −1 for none.
 
     Raises:
         ValueError: the model does not predict the tokens it reads; its logits are soft-capped (so that shifting them is

@@ -37,7 +37,8 @@ def first_batch(model: Model, analysis: Passes[Any], instead: Batches) -> Measur
 
     Args:
         analysis: see `interp.passes.execution`. If it runs its own forward passes, a plain forward pass is measured
-        instead. instead: the batches to read in that case.
+            instead.
+        instead: the batches to read in that case.
 
     Raises what the analysis raises.
 

@@ -200,7 +200,7 @@ def test_what_a_running_process_writes_is_left_alone(tmp_path):
     """A lock shows that it runs, so process ids do not matter, nor the machine it runs on."""
     path = tmp_path / "a"
     writing = (
-        "import sys, time; from pathlib import Path; from interp import disk\n"
+        "import sys, time; from pathlib import Path; from interp.support import disk\n"
         "with disk.replacing(Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('theirs'); print('ready', flush=True); time.sleep(60)\n"
     )

@@ -206,7 +206,7 @@ def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
     with disk.replacing_directory(target) as temporary:
         (temporary / "a").write_text("first")
     code = (
-        "import os, signal, sys; from pathlib import Path; from interp import disk\n"
+        "import os, signal, sys; from pathlib import Path; from interp.support import disk\n"
         "rename, sent = os.replace, signal.SIGKILL if sys.argv[2] == 'True' else signal.SIGINT\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def replaces(a, b):\n"

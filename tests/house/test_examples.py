@@ -14,7 +14,10 @@ import interp
 pytestmark = pytest.mark.e2e
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(interp.__path__, "interp."))
-OFFERING = ("hooks", "testing", "paths", "results", "survey", "declare", "plots")
+OFFERING = (
+    "hooks", "testing", "support.paths", "results.result", "analyses.report", "analyses.declare",
+    "plots",
+)  # fmt: skip
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 WITHOUT = {
     "interp.support.paths.adapter_directory": "what it does depends on what is installed",

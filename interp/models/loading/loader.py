@@ -69,8 +69,7 @@ def load(
 
     Args:
         name_or_path: a bundled model (`interp.support.paths.bundled_models()`), a local Hugging Face directory, a GGUF
-        file
-            (`"model.gguf"`; needs the extra interp[gguf]) or a directory with one and no config.json, a hub name
+            file (`"model.gguf"`; needs the extra interp[gguf]) or a directory with one and no config.json, a hub name
             (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
         device: the device of the model. Default: CUDA if available, else the CPU.
         device_map: how to spread a bridge over several devices instead, as in accelerate: `"auto"`, `"balanced"`,
