@@ -37,8 +37,7 @@ from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.models.head import prediction_head
 from interp.models.sites import Model, is_encoder
 from interp.passes.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
-from interp.passes.execution import Passes, asks
-from interp.passes.observers import observe
+from interp.passes.execution import Passes, Reading, asks, execute
 from interp.results.findings import Finding, over_texts
 from interp.results.intervals import about as intervals_of
 from interp.results.result import Result, provenance
@@ -199,7 +198,8 @@ def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Seque
     effect = prediction_head(model).effect("ln").cpu().double()
     variants = [Variant((scale - 1) * effect, name=f"ln × {scale:g}") for scale in map(float, scales)]
     predictions = MeanPredictions(model, variants, grouped=True)
-    observe(model, prepared, predictions, progress=False)
+    readings = [[Reading("perplexity", prepared, [predictions])]]
+    execute(model, (step for step in readings), progress=False)
     table = measures(predictions, counts.distribution, unedited=0).set_axis(pd.Index(map(float, scales), name="scale"))
     return table[["perplexity", "perplexity_low", "perplexity_high"]]
 
