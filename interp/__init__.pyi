@@ -2,6 +2,7 @@ from . import (
     analyses as analyses,
     corpora as corpora,
     hooks as hooks,
+    instruments as instruments,
     models as models,
     pages as pages,
     passes as passes,

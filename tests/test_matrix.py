@@ -399,7 +399,7 @@ def test_every_analysis_has_a_row() -> None:
     }
     assert public <= set(ANALYSES)
     known = {"analyses", "corpora", "hooks", "load", "load_result", "models", "observe", "pages", "passes", "plots"}
-    known |= {"results", "support"}
+    known |= {"instruments", "results", "support"}
     assert set(interp.__all__) == known | set(questions), "is the new module one of analyses?"
 
 

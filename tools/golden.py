@@ -1,6 +1,6 @@
 """Run `interp report --more` at small size on models of several kinds, to compare what versions of interp write.
 
-    .venv/bin/python tools/golden.py OUT                      # each run in OUT/MODEL-BACKEND, about two minutes each
+    .venv/bin/python tools/golden.py OUT                      # each run in OUT/MODEL-BACKEND, a few minutes each
     .venv/bin/python tools/golden.py OUT tiny-gpt2            # only this model
     .venv/bin/python tools/same_tables.py OLD-OUT OUT
 

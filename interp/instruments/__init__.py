@@ -1,3 +1,5 @@
 """What several questions measure with: observers, divergences, regressions, decoding. They know no question."""
 
-__all__ = []
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
