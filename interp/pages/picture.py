@@ -37,8 +37,8 @@ def write_picture(target: Path, title: str, part: Section) -> None:
     if part.findings:
         lead = part.findings[0]
         colour = _COLOURS.get(lead.verdict, GREY)
-        told += [(lead.question, 22, {"weight": "bold"}), (lead.answer.capitalize(), 22, {"color": colour})]
-        told.append((sentence(lead.grounds), 14, {}))
+        told += [(lead.question, 22, {"weight": "bold"}), (sentence(lead.grounds), 14, {})]
+        told.append((lead.answer.capitalize(), 22, {"color": colour}))
     else:
         told.append((part.notes[0], 18, {}))
     top = 0.93

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.support.words import finer, printed, within
+from interp.support.words import finer, printed, sentence, within
 
 __all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
 
@@ -20,19 +20,22 @@ class Finding:
 
     Args:
         question: a question that can be answered by yes or no.
-        verdict: "yes" or "no" if interval and control agree on it, "partly" if they agree in part, "cannot tell" if
-            there is no interval or no control, or the interval includes both answers.
+        verdict: what follows from the numbers by the rule; see `interp.results.verdicts`.
         measure: what `value` is, as the beginning of a sentence that ends with the number and its `unit`.
         value, low, high: the number and the ends of its 95 % interval, NaN where there is none.
         control: the same measure for what it is compared with, NaN where there is none.
         compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
-        would_decide: how much more would decide, in a clause, if that is known and the verdict is "cannot tell".
+        effect, effect_low, effect_high: the value minus the median of the control that it passes by least, and the ends
+            of the 95 % interval of this difference.
+        smallest: the smallest effect of interest.
+        p, n_controls: the rank of the value among random controls, and their number.
+        because: which control is not passed if the verdict is "partly"; what would decide if it is "cannot tell".
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed; with more decimals if one of them would be printed as zero.
         control_form: how the control is printed, if not as the value is.
-        towards: 1 if values above 0 speak for yes, −1 if values below do; 0 if 0 is not what decides.
-            If an interval lies wholly on the other side of 0, "no" is printed as "no, the opposite".
+        towards: 1 if larger values speak for yes, −1 if smaller ones do; 0 if neither.
+            If the interval of the effect lies wholly on the other side of 0, "no" is printed as "no, the opposite".
 
     Examples:
         >>> found = Finding(
@@ -40,7 +43,7 @@ class Finding:
         ...     value=0.41, low=0.38, high=0.44, control=0.12, compared_with="uniform attention",
         ...     rule="yes where the interval lies above the control", form="{:.2f}")
         >>> print(found)
-        Does the first token draw attention? Yes: its share of attention is 0.41 [0.38, 0.44]; uniform attention: 0.12.
+        Does the first token draw attention? Its share of attention is 0.41 [0.38, 0.44]; uniform attention: 0.12. Yes.
     """
 
     question: str
@@ -52,8 +55,14 @@ class Finding:
     rule: str
     control: float = math.nan
     compared_with: str = ""
+    effect: float = math.nan
+    effect_low: float = math.nan
+    effect_high: float = math.nan
+    smallest: float = math.nan
+    p: float = math.nan
+    n_controls: int = 0
     unit: str = ""
-    would_decide: str = ""
+    because: str = ""
     no_interval: str = ""
     form: str = "{:.3f}"
     control_form: str = ""
@@ -62,7 +71,8 @@ class Finding:
     @property
     def answer(self) -> str:
         """The verdict, as it is printed."""
-        opposite = all(self.towards * end < 0 for end in (self.low, self.high))
+        ends = (self.low, self.high) if math.isnan(self.smallest) else (self.effect_low, self.effect_high)
+        opposite = all(self.towards * end < 0 for end in ends) and not abs(self.effect) < self.smallest
         return "no, the opposite" if opposite and self.verdict == "no" else self.verdict
 
     @property
@@ -77,17 +87,17 @@ class Finding:
     @property
     def beside(self) -> str:
         """What the value is compared with, and the number of that control; empty if there is none."""
-        if math.isnan(self.control):
+        if math.isnan(self.control) or not math.isnan(self.smallest):
             return self.compared_with
         return f"{self.compared_with}: {printed(self.control, finer(self.control_form or self.form, self.control))}"
 
     @property
     def grounds(self) -> str:
         """The number with its interval and its control, and what would decide."""
-        return "; ".join(filter(None, [f"{self.measure} {self.number}", self.beside, self.would_decide]))
+        return "; ".join(filter(None, [f"{self.measure} {self.number}", self.beside, self.because]))
 
     def __str__(self) -> str:
-        return f"{self.question} {self.answer.capitalize()}: {self.grounds}."
+        return f"{self.question} {sentence(self.grounds)} {self.answer.capitalize()}."
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
@@ -108,7 +118,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "control_form", "towards", "no_interval", "would_decide"])
+    return table.drop(columns=["form", "control_form", "towards", "no_interval", "because"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -122,7 +132,7 @@ def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tup
         ...     question="Is it so?", verdict="cannot tell", measure="the mean is", value=1.0, low=math.nan,
         ...     high=math.nan, rule="yes where the interval lies above 0")
         >>> print(*over_texts([found], {"none": "9 texts were read; intervals need 20"}))
-        Is it so? Cannot tell: the mean is 1.000 (no interval: 9 texts were read; intervals need 20).
+        Is it so? The mean is 1.000 (no interval: 9 texts were read; intervals need 20). Cannot tell.
     """
     why = intervals.get("none", "")
     return tuple(replace(one, no_interval=one.no_interval or why) for one in findings)

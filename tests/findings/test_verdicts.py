@@ -23,14 +23,14 @@ def finding(**changed):
 
 
 def test_a_finding_is_a_sentence():
-    assert str(finding()) == "Is it so? Yes: it is 1.000 [0.500, 1.500]."
-    assert str(finding(unit="nats", form="{:+.1f}")) == "Is it so? Yes: it is +1.0 nats [+0.5, +1.5]."
+    assert str(finding()) == "Is it so? It is 1.000 [0.500, 1.500]. Yes."
+    assert str(finding(unit="nats", form="{:+.1f}")) == "Is it so? It is +1.0 nats [+0.5, +1.5]. Yes."
     below = finding(value=-1.0, low=-1.5, high=-0.5, control=-0.25, compared_with="by chance")
-    assert str(below) == "Is it so? Yes: it is −1.000 [−1.500, −0.500]; by chance: −0.250.", "minus signs, not hyphens"
-    assert str(finding(control=0.25, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: 0.250.")
+    assert str(below) == "Is it so? It is −1.000 [−1.500, −0.500]; by chance: −0.250. Yes.", "minus signs, not hyphens"
+    assert str(finding(control=0.25, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: 0.250. Yes.")
     bare = finding(verdict="cannot tell", low=NONE, high=NONE, compared_with="nothing is like it")
-    assert str(bare) == "Is it so? Cannot tell: it is 1.000 (no interval); nothing is like it."
-    assert str(finding(value=NONE)) == "Is it so? Yes: it is undefined."
+    assert str(bare) == "Is it so? It is 1.000 (no interval); nothing is like it. Cannot tell."
+    assert str(finding(value=NONE)) == "Is it so? It is undefined. Yes."
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,9 @@ def test_a_finding_is_a_sentence():
 def test_what_is_not_zero_is_not_printed_as_zero(value, low, high, told):
     for form in ("{:+.3f}", "{:+z.3f}"):
         assert finding(value=value, low=low, high=high, form=form).number == told
-    assert str(finding(control=-0.00012, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: −0.00012.")
+    assert str(finding(control=-0.00012, compared_with="by chance")).endswith(
+        "[0.500, 1.500]; by chance: −0.00012. Yes."
+    )
     assert finding(value=0.2, low=0, high=1, form="{:.0f}").number == "0.20 [0.00, 1.00]"
 
 
@@ -56,7 +58,7 @@ def test_what_is_not_zero_is_not_printed_as_zero(value, low, high, told):
 )  # fmt: skip
 def test_the_opposite_is_called_so(verdict, towards, low, high, told):
     found = finding(verdict=verdict, towards=towards, low=low, high=high)
-    assert str(found).startswith(f"Is it so? {told}: it is")
+    assert str(found).endswith(f". {told}.")
     assert findings_table([found])["verdict"].tolist() == [verdict]
 
 
@@ -64,10 +66,10 @@ def test_a_finding_without_an_interval_says_why():
     without = finding(low=NONE, high=NONE)
     assert str(over_texts([without], {})) == str((without,)), "the reason is unknown"
     (found,) = over_texts([without], {"none": "9 texts"})
-    assert str(found) == "Is it so? Yes: it is 1.000 (no interval: 9 texts)."
+    assert str(found) == "Is it so? It is 1.000 (no interval: 9 texts). Yes."
     assert over_texts([finding(low=NONE, no_interval="one task")], {"none": "9 texts"})[0].no_interval == "one task"
     (whole,) = over_texts([finding()], {"none": "9 texts"})
-    assert str(whole).endswith("1.000 [0.500, 1.500].")
+    assert str(whole).endswith("1.000 [0.500, 1.500]. Yes.")
 
 
 def test_findings_are_records():
@@ -105,7 +107,7 @@ def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman
     moved, _ = of_bias(delta, low, high, spearman=spearman)
     assert moved.question == "Are predictions further from word frequency without b_LN?"
     assert (moved.verdict, moved.value) == (verdict, delta)
-    assert ("? No, the opposite: without b_LN" in str(moved)) == (verdict == "no")
+    assert str(moved).endswith(". No, the opposite.") == (verdict == "no")
     assert f"with log u: {spearman:+.3f}; the largest for 39 random directions: +0.300" in str(moved)
 
 
@@ -123,7 +125,7 @@ def test_other_scales_and_biases_are_named():
     assert [one.question[:4] for one in of_bias(0.0, 0.0, 0.0, scale=1.0)] == ["Does"]
     (dense,) = of_bias(0.2, 0.1, 0.3, bias="fc")
     assert (dense.verdict, dense.question[-6:]) == ("partly", " b_FC?")  # it has no control
-    assert str(dense).endswith("[+0.100, +0.300]; there is no control for b_FC.")
+    assert str(dense).endswith("[+0.100, +0.300]; there is no control for b_FC. Partly.")
     assert of_bias(0.1, 0.0, 0.2, spearman=NONE, control=NONE)[1:] == ()
 
 
@@ -144,7 +146,7 @@ def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     if not math.isnan(p):
         against = f"p = {p:.3f}; the largest change for 39 dimensions of similar size "
         against += "(dimension 32 in block 5, for the class odd): 0.0100"
-    assert str(found).endswith(f"; {against}.")
+    assert found.grounds.endswith(f"; {against}")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_text_becomes_more_diverse(change, half, verdict):
     (found,) = diverse(table)
     assert found.verdict == verdict
     assert found.question == "Is text from top-k sampling more diverse with less of b_LN?"
-    assert "without b_LN, its diversity (the mean share of distinct n-grams), 0.500 as trained, changes by" in str(
+    assert "Without b_LN, its diversity (the mean share of distinct n-grams), 0.500 as trained, changes by" in str(
         found
     )
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]

@@ -292,12 +292,12 @@ def test_the_number_of_pairs_that_would_do() -> None:
     asked: dict[str, Any] = {"question": "Is it?", "measure": "it is", "rule": "by rule"}
     unsure = Finding(verdict="cannot tell", value=0.1, low=-0.1, high=0.3, **asked)
     assert mcnemar(np.ones(5), np.zeros(5)) > 0.05 > mcnemar(np.ones(6), np.zeros(6))
-    assert more_pairs(unsure, 5, 3).would_decide.startswith("5 test pairs a task cannot decide it: 30 pairs, 6 of them")
-    assert more_pairs(unsure, 6, 1).would_decide == "about 120 pairs would decide it, if the value stays as it is"
-    assert more_pairs(unsure, 6, 3).would_decide == "about 12 tasks would decide it, if the value stays as it is"
+    assert more_pairs(unsure, 5, 3).because.startswith("5 test pairs a task cannot decide it: 30 pairs, 6 of them")
+    assert more_pairs(unsure, 6, 1).because == "about 120 pairs would decide it, if the value stays as it is"
+    assert more_pairs(unsure, 6, 3).because == "about 12 tasks would decide it, if the value stays as it is"
     assert "; about 12 tasks would decide it" in str(more_pairs(unsure, 6, 3))
     tiny = Finding(verdict="cannot tell", value=1e-3, low=-0.1, high=0.1, **asked)
-    assert more_pairs(tiny, 6, 1).would_decide.startswith("more than 3,000 pairs would decide it")
+    assert more_pairs(tiny, 6, 1).because.startswith("more than 3,000 pairs would decide it")
     sure = Finding(verdict="yes", value=0.1, low=0.05, high=0.3, **asked)
     assert more_pairs(sure, 2, 1) == sure
     nothing = Finding(verdict="cannot tell", value=float("nan"), low=float("nan"), high=float("nan"), **asked)
@@ -315,8 +315,8 @@ def test_the_number_of_pairs_that_lift_an_accuracy_above_chance() -> None:
         "top_low": 0.4,
     }
     [found] = concentrated(pd.DataFrame([top]))
-    assert found.would_decide == "about 170 pairs a task would tell an accuracy of 0.70 from chance"
+    assert found.because == "about 170 pairs a task would tell an accuracy of 0.70 from chance"
     ends = [wilson(np.asarray(0.7), n, 0.98)[0] for n in (33, 34)]
     assert ends[0] < 0.5 < ends[1]
     [as_good_untrained] = concentrated(pd.DataFrame([top | {"top_low": 0.6}]))
-    assert not as_good_untrained.would_decide
+    assert not as_good_untrained.because

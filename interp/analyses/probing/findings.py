@@ -104,7 +104,7 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
         high=high,
         control=1.0,
         compared_with="if all dimensions were alike",
-        would_decide="" if len(known) else _above_chance(equivalence),
+        because="" if len(known) else _above_chance(equivalence),
         rule=_CONCENTRATED,
         form="{:.1f}",
     )
@@ -130,21 +130,21 @@ def more_pairs(finding: Finding, n_test: int, n_tasks: int) -> Finding:
     Args:
         n_test: the number of test pairs of each task that share no sentence.
     """
-    if finding.verdict != "cannot tell" or finding.would_decide:
+    if finding.verdict != "cannot tell" or finding.because:
         return finding
     if n_test < _FEWEST_TEST:
         fewest = math.ceil(_FEWEST_TEST / _TEST_SHARE)
         what = (
             f"{count(n_test, 'test pair')} a task cannot decide it: {fewest} pairs, {_FEWEST_TEST} of them for test, "
         )
-        return replace(finding, would_decide=f"{what}are the fewest that can")
+        return replace(finding, because=f"{what}are the fewest that can")
     effect = finding.value - (0.0 if math.isnan(finding.control) else finding.control)
     times = ((finding.high - finding.low) / 2 / effect) ** 2 if effect else math.inf
     if not times > 1:  # also without an interval
         return finding
     n, unit = (n_tasks, "task") if n_tasks > 1 else (round(n_test / _TEST_SHARE), "pair")
     much = f"about {count(math.ceil(times * n), unit)}" if times <= _MOST else f"more than {count(_MOST * n, unit)}"
-    return replace(finding, would_decide=f"{much} would decide it, if the value stays as it is")
+    return replace(finding, because=f"{much} would decide it, if the value stays as it is")
 
 
 def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
             low=low,
             high=high,
             no_interval=why_no_interval(len(wide)),
-            would_decide="" if len(wide) >= FEWEST_TASKS else f"{FEWEST_TASKS} tasks are the fewest that can decide it",
+            because="" if len(wide) >= FEWEST_TASKS else f"{FEWEST_TASKS} tasks are the fewest that can decide it",
             control=0.5,
             compared_with="chance",
             rule=_HELD,
