@@ -161,6 +161,7 @@ class Analysis:
             asked lacks, because of the model. See `left_out`.
         in_report: options that `interp report` sets for this analysis.
         more: options that `interp report --more` sets in addition: further analyses, which are off by default.
+        only_more: whether a report runs it only with `--more`, or if there are settings for it.
         cost: (name of a model, what is read or None, options) → `interp.passes.budget.Cost`, for `--dry-run`. The
             options are those of the analysis and of the model that were given, by name. None means one pass that holds
             nothing.
@@ -177,6 +178,7 @@ class Analysis:
     result: str
     question: str | None = None
     part_of: str | None = None
+    only_more: bool = False
     check: str | None = None
     impossible: str | None = None
     lacks: str | None = None
@@ -190,6 +192,10 @@ class Analysis:
     def group(self) -> str:
         """The name of the analysis whose question this one belongs to."""
         return self.part_of or self.name
+
+    def is_reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> bool:
+        """Whether `interp report` runs this analysis, with or without `--more`, and with `--settings`."""
+        return more or not self.only_more or self.name in (settings or {})
 
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
         """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`.

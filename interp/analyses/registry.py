@@ -22,7 +22,7 @@ __all__ += ["names", "others"]
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
-OWN = ("frequency", "generation", "attention", "encoding", "probing")
+OWN = ("frequency", "generation", "controls", "attention", "encoding", "probing")
 _OF_RESULTS = "weight_hash architecture attention n_layers active_hooks versions commit caveats left_out quantised_from"
 _OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
 RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")
@@ -92,7 +92,7 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
     This is the list that reports, pages and `--dry-run` show.
 
     Args:
-        options: those of each analysis, by name. Default: the defaults of each.
+        options: those of each analysis that is asked, by name. Default: the defaults of each analysis.
 
     Examples:
         >>> from interp.testing import toy_encoder
@@ -100,8 +100,8 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
         {'generation': 'an encoder (BERT) does not continue text; expected a causal model'}
     """
     found: dict[str, str] = {}
-    for name, one in analyses().items():
-        found |= one.left_out(model, (options or {}).get(name, {}))
+    for name, own in ({name: {} for name in names()} if options is None else options).items():
+        found |= load(name).left_out(model, own)
     return found
 
 
@@ -128,6 +128,8 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
     if (run / "result.json").is_file():
         analysis, run = analysis or run.resolve().name, run.resolve().parent
     held = [name for name in names() if (run / name / "result.json").is_file()]
+    if analysis in names() and analysis not in held and load(analysis).kind.folder(run) in held:
+        return load(analysis).kind.load(run)
     if analysis is None and len(held) > 1:
         raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
     if not held or analysis not in (None, *held):

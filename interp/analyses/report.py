@@ -7,13 +7,13 @@ from typing import Any
 
 from interp import corpora
 from interp.analyses.declare import Analysis, kinds, named, taken
-from interp.analyses.frequency.tables import word_frequencies
 from interp.analyses.generation import prompts
 from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import state_rows
 from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.counts import word_frequencies
 from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
 from interp.models.sites import Model, is_encoder
@@ -77,16 +77,18 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     shared = {"counts": unigram, "seed": options.seed}
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
 
-    own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
+    extent: dict[str, Any] = {"more": options.more, "settings": options.settings}
+    run = {name: one for name, one in analyses().items() if one.is_reported(**extent)}
+    own = {name: one.reported(**extent) for name, one in run.items()}
     absent = left_out(model, own)
-    for name in [name for name, one in analyses().items() if one.reads == "prompts" and name not in absent]:
-        lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
+    for name in [name for name, one in run.items() if one.reads == "prompts" and name not in absent]:
+        lengths = taken(run[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
             absent[name] = str(error)
-    possible = {name: one for name, one in analyses().items() if name not in absent}
-    for name in analyses().keys() - possible.keys():
+    possible = {name: one for name, one in run.items() if name not in absent}
+    for name in run.keys() - possible.keys():
         warn(f"no {name}: {absent[name]}")
 
     def asked(analysis: Analysis) -> Passes[Result]:

@@ -12,7 +12,7 @@ from interp.analyses.encoding import fit
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import SteeredMeans
-from interp.analyses.frequency.outliers import PartPredictions
+from interp.analyses.controls.outliers import PartPredictions
 from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.softmax import exponentials, log_partition, over_positions, over_types

@@ -20,7 +20,7 @@ from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
-from interp.analyses.frequency.outliers import OutlierDims, PartPredictions
+from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
