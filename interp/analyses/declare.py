@@ -193,7 +193,7 @@ class Analysis:
         """The name of the analysis whose question this one belongs to."""
         return self.part_of or self.name
 
-    def is_reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> bool:
+    def is_reported(self, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> bool:
         """Whether `interp report` runs this analysis, with or without `--more`, and with `--settings`."""
         return more or not self.only_more or self.name in (settings or {})
 

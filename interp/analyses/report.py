@@ -77,9 +77,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     shared = {"counts": unigram, "seed": options.seed}
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
 
-    extent: dict[str, Any] = {"more": options.more, "settings": options.settings}
-    run = {name: one for name, one in analyses().items() if one.is_reported(**extent)}
-    own = {name: one.reported(**extent) for name, one in run.items()}
+    run = {name: one for name, one in analyses().items() if one.is_reported(options.more, options.settings)}
+    own = {name: one.reported(more=options.more, settings=options.settings) for name, one in run.items()}
     absent = left_out(model, own)
     for name in [name for name, one in run.items() if one.reads == "prompts" and name not in absent]:
         lengths = taken(run[name].options, own[name], _OF_PROMPTS)

@@ -14,7 +14,7 @@ from toys import ROOT
 import interp
 
 HOME = Path(interp.__file__).parent
-QUESTIONS = {f"analyses.{name}" for name in ("attention", "encoding", "frequency", "generation", "probing")}
+QUESTIONS = {f"analyses.{name}" for name in ("attention", "controls", "encoding", "frequency", "generation", "probing")}
 LEVELS = (
     {"support"},
     {"models"},

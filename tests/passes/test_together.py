@@ -16,11 +16,11 @@ from interp.analyses.attention.massive import MassiveActivations
 from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.attention.scores import ScoreContributions
 from interp.analyses.attention.sinks.writers import MassiveWriters
+from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
-from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
