@@ -65,6 +65,12 @@ def test_theory_is_that_of_all_positions(load_toy):
     assert table["median_variance"].iloc[0] == pytest.approx(np.median(log_probabilities(model).var(0)))
 
 
+def test_theory_of_a_single_text(load_toy):
+    table = encoding.fit(load_toy("gpt2").double(), IDS.reshape(20, 24)[:8], progress=False).theory
+    assert table.filter(regex="_(low|high)$").isna().all(axis=None)
+    assert table["r2"].notna().all()
+
+
 def test_theory_of_predictions_too_small_for_float32(load_toy):
     model = load_toy("gpt2")
     model.W_U.data *= 40

@@ -11,7 +11,7 @@ a fit explains beyond these two terms is not.
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import norm
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.sites import Model
 from interp.models.softmax import over_positions
 from interp.passes.groups import MOST
-from interp.results.intervals import Jackknife, jackknife, summed_others
+from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["LogProbabilities", "theory_table"]
 
@@ -43,18 +43,22 @@ class LogProbabilities(MeanPredictions):
             over_positions(log_p.square_(), ones, out=sums[1:])
             self.add("log_p", sums, group=group)
 
-    def moments(self, used: np.ndarray) -> tuple[Float[np.ndarray, "draws types"], Float[np.ndarray, "draws types"]]:
-        """E[log p] and Var(log p) of some types, over all positions and then without each group of texts."""
-        sums = self.state["log_p"][self._groups].cpu().numpy()[..., used]
-        sums = np.concatenate([sums.sum(0, keepdims=True), summed_others(sums)])
-        n = np.concatenate([[self.sizes.sum()], summed_others(self.sizes)])
+    def moments(
+        self, used: Bool[np.ndarray, " d_vocab"], *, grouped: bool
+    ) -> tuple[Float[np.ndarray, "draws types"], Float[np.ndarray, "draws types"]]:
+        """E[log p] and Var(log p) of some types, over all positions, and with `grouped` also without each group of
+        texts."""
+        sums, n = self.state["log_p"][self._groups].cpu().numpy()[..., used], self.sizes
+        whole = [sums.sum(0, keepdims=True), n.sum(keepdims=True)]
+        others = [summed_others(part) if grouped else part[:0] for part in (sums, n)]
+        sums, n = (np.concatenate(parts) for parts in zip(whole, others, strict=True))
         mean, square = (sums / n[:, None, None]).swapaxes(0, 1)
         return mean, square - mean**2
 
 
 def theory_table(
     predictions: LogProbabilities,
-    used: np.ndarray,
+    used: Bool[np.ndarray, " d_vocab"],
     targets: Float[np.ndarray, "draws types"],
     errors: Float[np.ndarray, "draws types"],
 ) -> pd.DataFrame:
@@ -64,9 +68,8 @@ def theory_table(
         targets: −log α over all positions, and then without each group of texts (if there are enough for intervals).
         errors: what the fit on other types misses it by (`interp.instruments.validation.errors_on_unseen`).
     """
-    mean, variance = predictions.moments(used)
-    draws = len(targets)
-    misses = np.stack([errors, targets + mean[:draws], targets + mean[:draws] + variance[:draws] / 2])
+    mean, variance = predictions.moments(used, grouped=len(targets) > 1)
+    misses = np.stack([errors, targets + mean, targets + mean + variance / 2])
     total = ((targets - targets.mean(1, keepdims=True)) ** 2).sum(1)
     r2 = 1 - (misses**2).sum(2) / total
     y = targets[0]
@@ -98,6 +101,6 @@ def _interval(
     """A value with its interval over texts and types."""
     if len(values) == 1:
         return float(values[0]), np.nan, np.nan
-    found: Jackknife = jackknife(values[0], values[1:], predictions.sizes, predictions.stretches_per_group)
+    found = jackknife(values[0], values[1:], predictions.sizes, predictions.stretches_per_group)
     half = np.hypot(found.half, over_types)
     return float(values[0]), float(values[0] - half), float(values[0] + half)
