@@ -284,6 +284,7 @@ UNKNOWN = {
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
+    "seed", "r2_low", "r2_high", "beyond", "beyond_low", "beyond_high",
 }  # fmt: skip
 """Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
 
