@@ -200,8 +200,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",
-        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_low "
-        "mauve_high mauve_sd perplexity n_texts n_tokens",
+        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd "
+        "perplexity n_texts n_tokens",
         "intervals": "decoder scale measure value low high difference difference_low difference_high",
     },
     attention.AttentionStudy: {
@@ -228,11 +228,13 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "writers": "dim first_position last_position component layer added share share_low share_high n_activations",
     },
     encoding.EncodingStudy: {
-        "regression": "target r2 adj_r2 n_types n_dims",
+        "regression": "target r2 adj_r2 n_types n_dims spread logit_scale seed",
+        "theory": "predictor r2 r2_low r2_high corr2 slope beyond beyond_low beyond_high median_variance",
         "types": "token_id token alpha predicted",
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
+        "random_orders": "order draw fraction n_dims top1_agreement top1_agreement_low top1_agreement_high n_positions",
         "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
         "n_tokens",
         "steering": "token text requested achieved achieved_low achieved_high kl_others",
@@ -245,6 +247,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "atlas": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
         "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
         "by_construction p p_adjusted",
+        "rotations": "name_a name_b draw value",
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
@@ -273,7 +276,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
-    "mauve_low", "mauve_high", "mauve_sd", "through_unigram", "spearman",
+    "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
@@ -281,6 +284,7 @@ UNKNOWN = {
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
+    "seed", "r2_low", "r2_high", "beyond", "beyond_low", "beyond_high",
 }  # fmt: skip
 """Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
 

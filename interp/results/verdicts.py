@@ -26,7 +26,17 @@ from scipy import stats
 from interp.results.findings import Finding, Verdict
 from interp.support.words import count, finer, printed
 
-__all__ = ["FEWEST_CONTROLS", "FEWEST_MODELS", "SMALLEST", "Comparison", "Control", "compare", "judged", "smallest"]
+__all__ = [
+    "FEWEST_CONTROLS",
+    "FEWEST_MODELS",
+    "SMALLEST",
+    "Comparison",
+    "Control",
+    "compare",
+    "judged",
+    "reaching",
+    "smallest",
+]
 
 Kind: TypeAlias = Literal["draws", "models", "number"]
 Outcome: TypeAlias = Literal["yes", "opposite", "no", "cannot tell"]
@@ -237,6 +247,41 @@ it, if the value stays as it is. Cannot tell.
         effect=hardest.effect, effect_low=hardest.low, effect_high=hardest.high, smallest=smallest, p=hardest.p,
         n_controls=hardest.n, rule=_rule(compared, printed(smallest, finer(form.replace("+", ""), smallest)), towards),
         because=because, form=form, towards=towards, **words,
+    )  # fmt: skip
+
+
+def reaching(
+    *,
+    question: str,
+    measure: str,
+    value: float,
+    low: float,
+    high: float,
+    enough: float,
+    too_little: float,
+    **words: Any,
+) -> Finding:
+    """A finding about a share that is judged by what is asked of it rather than by a control.
+
+    Args:
+        enough: yes where the interval lies at this or above.
+        too_little: no where the interval lies below this; partly in between.
+        words: further fields of `Finding`.
+
+    Examples:
+        >>> print(reaching(
+        ...     question="Do predictions stay?", measure="the share that stays is", value=0.93, low=0.91, high=0.95,
+        ...     enough=0.95, too_little=0.9, form="{:.2f}"))
+        Do predictions stay? The share that stays is 0.93 [0.91, 0.95]; enough: 0.95; too little: below 0.90. Partly.
+    """
+    form = words.get("form", "{:.3f}")
+    ends = printed(enough, form), printed(too_little, form)
+    verdict: Verdict = "yes" if low >= enough else "no" if high < too_little else "partly"
+    return Finding(
+        question=question, verdict="cannot tell" if math.isnan(low + high) else verdict, measure=measure, value=value,
+        low=low, high=high, compared_with=f"enough: {ends[0]}; too little: below {ends[1]}",
+        rule=f"yes where the interval lies at {ends[0]} or above, no where it lies below {ends[1]}, else partly",
+        **words,
     )  # fmt: skip
 
 

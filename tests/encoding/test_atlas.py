@@ -61,6 +61,18 @@ class TestRotations:
         assert (np.abs(turned) > large_cosine(self.d)).mean() == pytest.approx(0.05, abs=0.01)
 
 
+def test_controls_of_findings_are_random_rotations(of_planted):
+    for (a, b), drawn in of_planted.rotations.groupby(["name_a", "name_b"]):
+        assert len(drawn) == 199
+        if (a, b) == ("b_LN", "-A"):
+            assert stats.kstest(drawn["value"].astype(float) ** 2, stats.beta(0.5, 31 / 2).cdf).pvalue > 0.01
+            assert stats.binomtest(int((drawn["value"] > 0).sum()), 199).pvalue > 0.01
+        else:
+            row = of_planted.subspaces.set_index(["name_a", "name_b"]).loc[(a, b)]
+            assert drawn["value"].mean() == pytest.approx(row["null_mean"], rel=0.1)
+            assert (drawn["value"] > row["null_high"]).mean() == pytest.approx(0.025, abs=0.025)
+
+
 def interval(whole, without):
     """The jackknife over twenty equal groups: Student's t of the pseudo-values, wider for heavy tails."""
     pseudo = 20 * whole - 19 * np.asarray(without)
@@ -143,7 +155,9 @@ def test_what_is_true_by_construction_is_not_tested(load_toy):
     named = {
         tuple(one.split()[0].rstrip("0123456789") for one in pair) for pair in pairs[["name_a", "name_b"]].to_numpy()
     }
-    assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron")} <= named
+    assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron"), ("E[h]", "-A")} <= named
+    assert ("word", "outlier") in named
+    assert not {"E[h]", "outlier dimensions"} & set(study.rotations["name_a"])
     for table in (study.atlas, study.subspaces):
         assert table.loc[table["by_construction"], ["p", "p_adjusted"]].isna().all(axis=None)
         tested = table[~table["by_construction"]]
@@ -209,6 +223,7 @@ class TestNotHere:
         study = encoding.study(load_toy("gpt2"), IDS, unigram=COUNTS, **SMALL)
         assert study.atlas.empty
         assert study.subspaces.empty
+        assert study.rotations.empty
         assert (list(study.atlas), list(study.subspaces)) == (PAIRS, SUBSPACES)
         assert "atlas" not in study.provenance
         with pytest.raises(ValueError, match=naming("atlas=True")):
@@ -239,7 +254,7 @@ class TestNotHere:
         study = mapped(load_toy("gpt2"), IDS[:19])
         for table in (study.atlas, study.subspaces):
             assert table.filter(regex="_(low|high)$").drop(columns="null_high", errors="ignore").isna().all(axis=None)
-        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces)} == {"cannot tell"}
+        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces, study.rotations)} == {"cannot tell"}
 
     def test_with_a_hooked_head(self, load_toy):
         model = load_toy("gpt2")

@@ -7,22 +7,23 @@ import pandas as pd
 import pytest
 import torch
 
-from interp import corpora
+from interp import corpora, encoding, models
 from interp.analyses.attention.claims import largest_effects
 from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Spread
-from interp.analyses.encoding.atlas.tables import Member, pair_table, subspace_table
-from interp.analyses.encoding.findings import linear, removable
+from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
+from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory
+from interp.analyses.encoding.orders import Agreements
+from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
 from interp.analyses.probing.findings import beyond, held, needed
 from interp.analyses.probing.uncertainty import ALPHA, averaged, compared
-from interp.instruments.decomposition import decompose
-from interp.instruments.validation import cross_validated
-from interp.models.embeddings import Embeddings
+from interp.passes.observers import observe
 from interp.results.findings import Finding
+from interp.testing import toy_decoder
 
 
 def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:
@@ -69,13 +70,17 @@ def test_outlier_dimensions_like_any_other():
     assert yes_in_100(found)["Does outlier dimension 0 steer attention?"] <= 5
 
 
-def test_probabilities_shuffled_over_types():
-    def found(rng):
-        E, y = Embeddings(rng.normal(size=(12, 300))), rng.normal(size=(300, 2))
-        fits = cross_validated(E, decompose(E, y), y).assign(target=["-log alpha", "shuffled"])
-        return [linear(fits, pd.DataFrame({"step": [0], "adj_r2": [-1.0]}))]
-
-    assert max(yes_in_100(found).values()) == 0
+def test_untrained_models_encode_nothing_beyond_construction():
+    """Neither beyond the theory, nor better than other untrained models; nor do random biases and norms."""
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    for seed in range(4):
+        random = toy_decoder(seed=seed)
+        for model in (random, models.untrained(random, seed=100 + seed)):
+            fit = encoding.fit(model, text, progress=False)
+            twins = twin_rows(model, fit, progress=False)
+            assert beyond_theory(fit.theory).verdict != "yes"
+            (found,) = as_untrained(twins, fit.theory)
+            assert found.verdict != "yes"
 
 
 @pytest.mark.slow
@@ -85,27 +90,33 @@ def test_directions_that_have_nothing_to_do_with_each_other():
              "sink keys": ("sink key", 10)}  # fmt: skip
 
     def found(rng):
-        def drawn(name, kind, k):
-            vectors = rng.standard_normal((1, k, 64))
-            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, 64)))
+        def drawn(name, kind, k, d_model):
+            vectors = rng.standard_normal((1, k, d_model))
+            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, d_model)))
 
-        spread = Spread(np.full(20, 100.0), 1)
-        pairs = pair_table([drawn(name, name, 1) for name in ("b_LN", "E[h]", "-A")], spread)
-        return atlas_findings(pairs, subspace_table([drawn(name, *of) for name, of in kinds.items()], spread))
+        spread, seed = Spread(np.full(20, 100.0), 1), int(rng.integers(2**31))
+        pairs = pair_table([drawn(name, name, 1, 512) for name in ("b_LN", "E[h]", "-A")], spread)
+        overlaps = subspace_table([drawn(name, *of, 128) for name, of in kinds.items()], spread)
+        rotations = [rotation_table(pairs, overlaps.iloc[:0], 512, seed=seed)]
+        rotations += [rotation_table(pairs.iloc[:0], overlaps, 128, seed=seed)]
+        return atlas_findings(pairs, overlaps, pd.concat(rotations))
 
     counts = yes_in_100(found)
-    assert len(counts) == 5
+    assert len(counts) == 4
     assert max(counts.values()) <= 5
 
 
-def test_two_random_orders_of_dimensions():
+def test_a_random_order_of_dimensions_like_any_other():
+    """A hundred orders of one model, each against 39 others."""
+    model, rng = toy_decoder(), np.random.default_rng(0)
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    agreements = Agreements(model, [rng.permutation(16)[:5].tolist() for _ in range(139)])
+    observe(model, corpora.batches(model, text), agreements, progress=False)
+    table = agreements.table.assign(fraction=0.3, draw=0)
+
     def found(rng):
-        agreement = rng.binomial(400, 0.98, size=2) / 400
-        half = 1.96 * np.sqrt(agreement * (1 - agreement) / 400)
-        rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": agreement}
-        return removable(
-            pd.DataFrame(rows | {"top1_agreement_low": agreement - half, "top1_agreement_high": agreement + half})
-        )
+        drawn = table.sample(40, random_state=int(rng.integers(2**31)))
+        return better_than_random(drawn.assign(order=["spearman"] + ["random"] * 39))
 
     assert max(yes_in_100(found).values()) <= 5
 
@@ -162,6 +173,6 @@ def test_texts_whose_scale_is_shuffled():
         ]
         kinds = [("human", np.nan), ("top_k", 1.0), ("top_k", 0.0)]
         table = pd.concat([one.assign(decoder=name, scale=of) for one, (name, of) in zip(texts, kinds, strict=True)])
-        return diverse(intervals(table, np.zeros(501, dtype=bool)))
+        return diverse(intervals(table, np.zeros(501, dtype=bool)), 30)
 
     assert max(yes_in_100(found).values()) <= 5

@@ -8,7 +8,13 @@ import pytest
 
 from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.atlas.findings import atlas_findings
-from interp.analyses.encoding.findings import linear, removable, steered as steers
+from interp.analyses.encoding.findings import (
+    as_untrained,
+    better_than_random,
+    beyond_theory,
+    removable,
+    steered as steers,
+)
 from interp.analyses.frequency.findings import findings as of_biases
 from interp.analyses.generation.findings import diverse
 from interp.analyses.probing.findings import beyond, concentrated, held, needed
@@ -149,51 +155,88 @@ def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     assert found.grounds.endswith(f"; {against}")
 
 
+def of_theory(fit, first, second, half=0.01):
+    r2 = np.array([fit, first, second])
+    table = pd.DataFrame({"predictor": ["fit", "first order", "second order"], "r2": r2, "beyond": fit - r2})
+    ends = {
+        f"{name}_{end}": table[name] + sign * half
+        for name in ("r2", "beyond")
+        for end, sign in (("low", -1), ("high", 1))
+    }
+    return table.assign(**ends)
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "before", "verdict"),
-    [(0.9, 0.95, [0.5], "yes"), (0.9, 0.95, [0.99], "partly"), (0.9, 0.95, [], "partly"), (0.2, 0.3, [0.1], "no"),
-     (0.4, 0.6, [0.1], "cannot tell"), (NONE, NONE, [0.1], "cannot tell")],
+    ("fit", "first", "second", "half", "verdict"),
+    [(0.9, -1.3, 0.6, 0.02, "yes"), (0.9, 0.6, -1.3, 0.02, "yes"), (0.99, 0.98, 0.999, 0.005, "no"),
+     (0.8, 0.1, 0.99, 0.02, "no"), (0.9, -1.3, 0.87, 0.05, "cannot tell"), (0.9, -1.3, 0.6, NONE, "cannot tell")],
 )  # fmt: skip
-def test_token_probability_is_linear(low, high, before, verdict):
-    columns = {"cv_r2": [(low + high) / 2, -0.1], "cv_r2_low": [low, -0.2], "cv_r2_high": [high, 0.0]}
-    fits = pd.DataFrame({"target": ["-log alpha", "shuffled"]} | columns)
-    found = linear(fits, pd.DataFrame({"step": [0] * len(before), "adj_r2": before}))
+def test_token_probability_beyond_what_is_true_by_construction(fit, first, second, half, verdict):
+    found = beyond_theory(of_theory(fit, first, second, half))
     assert found.verdict == verdict
-    assert found.control == (before[0] if before else -0.1)
-    assert ("; R² before training is unknown; R² with α shuffled over tokens: −0.100." in str(found)) == (not before)
+    assert found.value == pytest.approx(fit - max(first, second))
+    assert f"{max(first, second):.3f}, is {fit - max(first, second):+.3f}".replace("-", "−") in str(found)
+
+
+@pytest.mark.parametrize(
+    ("fit", "second", "untrained", "verdict"),
+    [(0.9, 0.6, [0.8, 0.7, 0.85], "yes"), (0.9, 0.6, [0.8, 0.7, 0.89], "partly"),
+     (0.9, 0.95, [0.8, 0.7, 0.85], "partly"), (0.9, 0.9, [0.95, 0.8, 0.9], "no"),
+     (0.9, 0.6, [0.8, 0.7], "partly"), (0.9, 0.6, [NONE, 0.7, 0.8], "partly")],
+)  # fmt: skip
+def test_token_probability_better_than_without_training(fit, second, untrained, verdict):
+    regression = pd.DataFrame({"target": ["-log alpha"] + ["untrained"] * len(untrained), "cv_r2": [fit, *untrained]})
+    (found,) = as_untrained(regression, of_theory(fit, 0.1, second))
+    assert found.verdict == verdict
+    assert not [*as_untrained(regression.iloc[:1], of_theory(fit, 0.1, second))]
 
 
 @pytest.mark.parametrize(
     ("agreement", "reach", "verdict"),
-    [
-        (0.99, 0.01, "yes"),
-        (0.9, 0.01, "partly"),
-        (0.7, 0.01, "no"),
-        (0.8, 0.1, "cannot tell"),
-        (0.9, NONE, "cannot tell"),
-    ],
-)
+    [(0.97, 0.01, "yes"), (0.95, 0.01, "partly"), (0.92, 0.01, "partly"), (0.89, 0.02, "partly"), (0.88, 0.01, "no"),
+     (0.99, NONE, "cannot tell")],
+)  # fmt: skip
 def test_dimensions_can_be_removed(agreement, reach, verdict):
     rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": [agreement, 0.8]}
     ends = {f"top1_agreement_{name}": [agreement + at, 0.8 + at] for name, at in (("low", -reach), ("high", reach))}
     (found,) = removable(pd.DataFrame(rows | ends))
-    assert (found.verdict, found.control) == (verdict, 0.8)
-    assert not [*removable(pd.DataFrame(rows | ends).iloc[:1])]
+    assert (found.verdict, found.question) == (verdict, "Can 30% of the output dimensions be removed?")
+    assert not [*removable(pd.DataFrame(rows | ends).iloc[1:])]
 
 
 @pytest.mark.parametrize(
-    ("missed", "tokens", "verdict"),
-    [(0.01, 9, "yes"), (0.3, 9, "partly"), (3.0, 9, "no"), (np.log(2), 9, "cannot tell"), (0.01, 1, "cannot tell")],
-)
-def test_steering_does_what_is_asked(missed, tokens, verdict):
-    requested = np.tile([0.5, 2.0], tokens)
-    error = missed + np.repeat(np.linspace(-0.005, 0.005, tokens), 2)
-    rows = {"text": "fitted", "shift": "regression", "weights": "least_norm", "token_id": np.repeat(range(tokens), 2)}
-    table = pd.DataFrame(rows | {"requested": requested, "achieved": requested * np.exp(error)})
-    (found,) = steers(pd.concat([table, table.assign(text="other"), table.assign(shift="exact")]))
+    ("agreement", "half", "verdict"),
+    [(0.9, 0.02, "yes"), (0.5, 0.02, "no"), (0.9, 0.3, "cannot tell"), (0.72, 0.05, "cannot tell"),
+     (0.9, NONE, "cannot tell")],
+)  # fmt: skip
+def test_an_order_is_better_than_a_random_one(agreement, half, verdict):
+    table = pd.DataFrame({"order": ["spearman"] + ["random"] * 39, "fraction": 0.3, "n_positions": 500})
+    table = table.assign(top1_agreement=[agreement, *np.linspace(0.65, 0.75, 39)])
+    ends = {"top1_agreement_low": table["top1_agreement"] - half, "top1_agreement_high": table["top1_agreement"] + half}
+    (found,) = better_than_random(table.assign(**ends))
     assert found.verdict == verdict
-    assert found.value == pytest.approx(missed, abs=1e-6) if tokens > 1 else True
-    assert found.control == pytest.approx(np.log(2))
+    assert found.n_controls == 39
+    assert not [*better_than_random(table.iloc[:0])]
+
+
+@pytest.mark.parametrize(
+    ("regression", "constant", "tokens", "verdict"),
+    [(0.01, 0.5, 9, "yes"), (0.9, 0.1, 9, "no"), (0.3, 0.3, 9, "no"), (0.01, 0.5, 4, "cannot tell")],
+)
+def test_steering_does_more_than_a_constant_shift(regression, constant, tokens, verdict):
+    requested = np.tile([0.5, 2.0, 20.0], tokens)
+    rows = {"text": "fitted", "weights": "least_norm", "token_id": np.repeat(range(tokens), 3), "requested": requested}
+
+    def missing(by):
+        error = by + np.repeat(np.linspace(-0.005, 0.005, tokens), 3)
+        return pd.DataFrame(rows | {"achieved": np.where(requested < 9, requested * np.exp(error), 1)})
+
+    both = [missing(regression).assign(shift="regression"), missing(constant).assign(shift="constant", weights="")]
+    (found,) = steers(pd.concat([*both, both[0].assign(text="other", achieved=9.0)]))
+    assert found.verdict == verdict
+    assert found.value == pytest.approx(regression - constant)
+    assert not [*steers(both[0])]
+    assert not [*steers(both[1])]
 
 
 @pytest.mark.parametrize(
@@ -285,41 +328,40 @@ def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict
 
 @pytest.mark.parametrize(
     ("change", "half", "verdict"),
-    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
+    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.01, 0.005, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
 )
 def test_text_becomes_more_diverse(change, half, verdict):
     rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5], "measure": "diversity"}
     apart = pd.Series([NONE, 0.0, change, 9.0])
     ends = {"difference": apart, "difference_low": apart - half, "difference_high": apart + half}
     table = pd.DataFrame(rows | {"value": [0.8, 0.5, 0.5 + change, 9.5]} | ends)
-    (found,) = diverse(table)
+    (found,) = diverse(table, 100)
     assert found.verdict == verdict
     assert found.question == "Is text from top-k sampling more diverse with less of b_LN?"
-    assert "Without b_LN, its diversity (the mean share of distinct n-grams), 0.500 as trained, changes by" in str(
-        found
-    )
-    assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
-    assert not [*diverse(table.assign(difference=NONE))]
+    assert "n-grams), 0.500 as trained and 0.800 in human text, changes by" in str(found)
+    assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)], 100)]
+    assert not [*diverse(table.assign(difference=NONE), 100)]
 
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "verdict"),
-    [
-        (0.6, 0.5, 0.7, "yes"),
-        (0.1, 0.05, 0.15, "no"),
-        (0.25, 0.15, 0.35, "cannot tell"),
-        (0.6, NONE, NONE, "cannot tell"),
-    ],
-)
+    [(0.6, 0.5, 0.7, "yes"), (0.01, -0.01, 0.03, "no"), (-0.6, -0.7, -0.5, "no"), (0.25, -0.1, 0.6, "cannot tell"),
+     (0.12, 0.11, 0.13, "cannot tell"), (0.6, NONE, NONE, "cannot tell")],
+)  # fmt: skip
 def test_directions_are_one_or_are_not(value, low, high, verdict):
     ends = {"value": value, "low": low, "high": high}
-    pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A", "null_95": 0.2}
-    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): one for name, one in ends.items()})
-    sets = {"name_a": "outlier dimensions", "name_b": ["neurons", "sink keys"], "n_dims_a": 5, "n_dims_b": 10}
-    sets |= {f"overlap_{name}".removesuffix("_value"): one for name, one in ends.items()}
-    found = list(atlas_findings(atlas, pd.DataFrame(sets | {"null_high": 0.2})))
+    pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A"}
+    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): at for name, at in ends.items()})
+    sets = {"name_a": ["outlier dimensions", "outlier dimensions", "word frequency"]}
+    sets |= {"name_b": ["neurons", "sink keys", "outlier dimensions"], "n_dims_a": 5, "n_dims_b": 10}
+    sets |= {f"overlap_{name}".removesuffix("_value"): at for name, at in ends.items()}
+    drawn = pd.DataFrame({"draw": range(39), "value": 0.15 * np.linspace(-1, 1, 39) ** 3})
+    named = [("b_LN", "-A"), ("outlier dimensions", "sink keys")]
+    rotations = pd.concat([drawn.assign(name_a=a, name_b=b) for a, b in named])
+    found = list(atlas_findings(atlas, pd.DataFrame(sets), rotations))
     assert [one.verdict for one in found] == [verdict] * 2
     assert found[0].question == "Does b_LN point where log-probability grows in the output embeddings (along −A)?"
     assert found[1].question == "Do the keys of attention sinks lie in outlier dimensions?"
     assert "(5 and 10 dimensions), which is the mean squared cosine" in str(found[1])
-    assert next(atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[:0])).question.startswith("Does E[h] point")
+    by_construction = atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[2:], rotations)
+    assert not [*by_construction], "E[h] is −A to first order, and outlier dimensions have a large mean"
