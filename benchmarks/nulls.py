@@ -1,7 +1,7 @@
 """How often verdicts err: on draws in which there is nothing to find, and on draws with a planted effect.
 
-`python benchmarks/nulls.py --out DIR [--quick] [--only WORDS]` runs the cells of `null_cells.py`. A cell is a finding on
-one kind of draws. A verdict errs if it is "yes" although there is nothing to find, or "no" although an effect of
+`python benchmarks/nulls.py --out DIR [--quick] [--only WORDS]` runs the cells of `null_cells.py`. A cell is a finding
+on one kind of draws. Its verdict errs if it is "yes" although there is nothing to find, or "no" although an effect of
 twice the smallest size of interest was planted. A cell fails if the lower end of the 99 % Clopper–Pearson interval of
 its error rate lies above 5 %, and does so again with other seeds. For planted effects the table also has the share of
 "cannot tell", which is at most 20 % where a finding has enough power.
