@@ -8,9 +8,9 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
-from interp.analyses.attention import sums
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.claims import largest_effects
+from interp.instruments import sums
 from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import observe
 from interp.testing import assert_observer_merges

@@ -18,7 +18,7 @@ from interp.instruments.profile import find_outliers
 from interp.models.sites import hook_name
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 
-IDS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))
 COUNTS = np.arange(1, 68)
 SMALL = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
 
@@ -225,7 +225,7 @@ class TestNotHere:
 
     def test_of_rows_too_short_for_a_sink(self, load_toy):
         absent = mapped(load_toy("llama"), IDS[:, :5]).provenance["atlas"]["absent"]
-        assert absent["sink keys"] == "a sink at epsilon = 0.3 needs rows of 10 tokens or more, and there was none"
+        assert absent["sink keys"] == "sinks need rows of 24 tokens or more, and there was none"
         assert absent["b_LN"] == "the final norm has no bias, or it is 0"
 
     def test_of_heads_that_attend_elsewhere(self, load_toy):
