@@ -102,6 +102,7 @@ def sinks() -> Rows:
         study = interp.sinks.study(interp.load(MODELS[name]), text, progress=False, **options)
         first = study.heads.query("first_position == 0")
         highest = first.loc[first["attention"].idxmax()]
+        activations = study.writers.groupby(["dim", "first_position"])["n_activations"]
         rate = study.measures.set_index("measure").loc["rate"]
         yield {
             "model": name,
@@ -111,9 +112,7 @@ def sinks() -> Rows:
             "sink rate": _interval(rate.rename({"low": "value_low", "high": "value_high"}), "value", ".3f"),
             "first position draws": f"{first['attention'].mean():.3f}",
             "uniform": f"{first['uniform'].iloc[0]:.3f}",
-            "massive activations": str(
-                int(study.writers.groupby(["dim", "first_position"])["n_activations"].max().sum())
-            ),
+            "massive activations": str(int(activations.max().sum())),
             "head that draws most": "{layer:.0f}.{head:.0f}: ".format(**highest)
             + _interval(highest, "attention", ".2f"),
             "its rate": f"{highest['rate']:.2f}",
