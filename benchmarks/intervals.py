@@ -21,12 +21,12 @@ from scipy import stats
 from interp import corpora
 from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import attention_by_class
-from interp.analyses.attention.scores import ScoreContributions
-from interp.analyses.attention.shares import gaps
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.frequency import bias_effect
 from interp.analyses.probing.uncertainty import averaged, compared
 from interp.corpora import Batches
+from interp.instruments.scores import ScoreContributions
+from interp.instruments.shares import gaps
 from interp.models.sites import Model
 from interp.passes.observers import observe
 from interp.testing import toy_decoder

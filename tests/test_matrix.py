@@ -18,7 +18,7 @@ from naming import naming
 from toys import every_table, toy
 
 import interp
-from interp import attention, encoding, frequency, generation, hooks, probing
+from interp import attention, encoding, frequency, generation, hooks, probing, sinks
 from interp.analyses.probing.atlas.tables import Atlas
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
@@ -122,7 +122,9 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
     "attention.dimension_profile": lambda s: attention.dimension_profile(s.model, s.texts, **quiet),
-    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, sinks=True, **quiet),
+    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, **quiet),
+    "sinks.study": lambda s: sinks.study(s.model, s.texts, **quiet),
+    "hooks.permute_keys": lambda s: s.forward(hooks.permute_keys(s.model, range(9, -1, -1))),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
@@ -155,7 +157,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 _SCORES = ["attention_in_text", "scores.check_decomposition", "score_contributions", "scores.score_contributions_at"]
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
-_FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
+_FOLDED |= dict.fromkeys(
+    ["hooks.ablate_dims", "attention.ablation_effect", "attention.study", "sinks.study"], FOLDED_SCORES
+)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
 _RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
@@ -220,11 +224,14 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
         "largest_rise",
         "correlations": "layer dim log_unigram attention_received n_tokens",
-        "sinks": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
+    },
+    sinks.SinkStudy: {
+        "heads": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
         "value_norm gap by_direction by_norm n_keys",
-        "sink_rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
-        "sink_summary": "measure value low high n_heads",
-        "sink_dims": "layer head key_class dim gap share abs_share rank outlier massive",
+        "rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
+        "measures": "measure value low high n_heads",
+        "draws": "draw rate",
+        "dims": "layer head key_class dim gap share abs_share rank outlier massive",
         "writers": "dim first_position last_position component layer added share share_low share_high n_activations",
     },
     encoding.EncodingStudy: {

@@ -20,7 +20,8 @@ from interp.support import memory
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"scales": [0, 0.5, 1]},
-    "attention": {"key_classes": CLASSES, "sinks": True},
+    "attention": {"key_classes": CLASSES},
+    "sinks": {"key_classes": CLASSES},
     "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"], "atlas": True},
 }
 AT_MOST = {"ablation", "steering"}

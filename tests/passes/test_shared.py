@@ -14,9 +14,12 @@ from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.attention.scores import ScoreContributions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.encoding.orders import Agreements
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
+from interp.analyses.encoding.twins import ScaledPredictions
 from interp.analyses.frequency.outliers import PartPredictions
+from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
@@ -49,6 +52,10 @@ def parts(model: Any, dims: list[int], scale: float = 1.0, *, grouped: bool = Tr
 
 
 CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
+    "Agreements": [
+        lambda model: Agreements(model, [[0, 3], [5, 7]]),
+        lambda model: Agreements(model, [[0, 3], [5, 8]]),
+    ],
     "AttentionByClass": [
         lambda model: AttentionByClass(model, CLASSES),
         lambda model: AttentionByClass(model, OTHER),
@@ -77,6 +84,7 @@ CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
         lambda model: LargestTokens(model, {5: SITES[0], 1: SITES[1]}),
     ],
     "LogOdds": [lambda model: LogOdds(model, [9, 10]), lambda model: LogOdds(model, [10, 9])],
+    "LogProbabilities": [],
     "MassiveActivations": [],
     "MassiveWriters": [],
     "MeanPredictions": [
@@ -118,6 +126,17 @@ CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
         lambda model: ScoreContributions(model, CLASSES, **SCORES, weights="attention"),
         lambda model: ScoreContributions(model, CLASSES, **SCORES, centred=False),
         lambda model: ScoreContributions(model, CLASSES, **SCORES, average="sentence"),
+    ],
+    "ScaledPredictions": [
+        lambda model: ScaledPredictions(model, 2.0),
+        lambda model: ScaledPredictions(model, 3.0),
+    ],
+    "ShuffledKeys": [
+        lambda model: ShuffledKeys(model, range(0, 30, 2), epsilon=0.2),
+        lambda model: ShuffledKeys(model, range(0, 30, 3), epsilon=0.2),
+        lambda model: ShuffledKeys(model, range(0, 30, 2), epsilon=0.3),
+        lambda model: ShuffledKeys(model, range(0, 30, 2), epsilon=0.2, seed=1),
+        lambda model: ShuffledKeys(model, range(0, 30, 2), epsilon=0.2, layers=[1]),
     ],
     "Sinks": [
         lambda model: Sinks(model, CLASSES),
