@@ -394,7 +394,7 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    questions = ("attention", "encoding", "frequency", "generation", "probing")
+    questions = ("attention", "encoding", "frequency", "generation", "probing", "sinks")
     places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"
