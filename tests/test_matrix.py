@@ -270,6 +270,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "topk_rotated bag_of_words",
         "means": "state probe accuracy low high sd",
         "differences": "state probe against difference low high above below n_tasks",
+        "untrained": "task state probe control draw accuracy",
+        "rotations": "task state control draw k accuracy",
         "comparisons": "task state probe against difference low high p p_adjusted",
         "overlap": "task_a task_b state jaccard expected cosine",
         "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",

@@ -19,8 +19,8 @@ from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
-from interp.analyses.probing.findings import beyond, held, needed
-from interp.analyses.probing.uncertainty import ALPHA, averaged, compared
+from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
+from interp.analyses.probing.uncertainty import averaged
 from interp.passes.observers import observe
 from interp.results.findings import Finding
 from interp.testing import toy_decoder
@@ -121,47 +121,71 @@ def test_a_random_order_of_dimensions_like_any_other():
     assert max(yes_in_100(found).values()) <= 5
 
 
-@pytest.mark.slow
-def test_probes_of_shuffled_labels():
-    pairs = [("dense", "bag_of_words"), ("l0", "l0_untrained"), ("l0", "l0_rotated")]
+PHENOMENA = {task: f"p{task // 2}" for task in range(21)}
+
+
+@pytest.mark.parametrize("n_tasks", [4, 5, 21])
+def test_probes_of_shuffled_labels(n_tasks):
+    pairs = [("dense", "bag_of_words"), ("l0", "bag_of_words")]
 
     def found(rng):
-        names = ["dense", "bag_of_words", "l0", "l0_untrained", "l0_rotated"]
-        hits = pd.DataFrame(rng.integers(0, 2, size=(21 * 40, 5)).astype(float), columns=names)
-        hits = hits.assign(task=np.repeat([f"t{i:02d}" for i in range(21)], 40), state=3, pair=np.tile(range(40), 21))
-        told = compared(hits, pairs)
-        told = told[told["p_adjusted"] < ALPHA]
-        by = ["probe", "against"]
-        table = averaged(hits, pairs)[1].set_index(by).assign(n_tasks=21)
-        table["above"] = told[told["difference"] > 0].groupby(by).size().reindex(table.index, fill_value=0)
-        table["below"] = told[told["difference"] < 0].groupby(by).size().reindex(table.index, fill_value=0)
-        return beyond(table.reset_index())
+        hits = pd.DataFrame(rng.integers(0, 2, size=(n_tasks * 40, 3)) / 1.0, columns=["dense", "bag_of_words", "l0"])
+        hits = hits.assign(task=np.repeat(np.arange(n_tasks), 40), state=3, pair=np.tile(range(40), n_tasks))
+        phenomena = PHENOMENA if n_tasks > 10 else dict.fromkeys(range(n_tasks), "")
+        table = averaged(hits, pairs, phenomena)[1].assign(n_tasks=n_tasks, above=0, below=0)
+        models = {"none": 1, "untrained": 3}
+        rows = [
+            (task, "dense", control, draw, rng.binomial(80, 0.5) / 80)
+            for control, draws in models.items() for draw in range(draws) for task in range(n_tasks)
+        ]  # fmt: skip
+        untrained = pd.DataFrame(rows, columns=["task", "probe", "control", "draw", "accuracy"])
+        return [*beyond(table, phenomena), *above_untrained(untrained, table, phenomena)]
 
     counts = yes_in_100(found)
     assert len(counts) == 3
-    assert max(counts.values()) <= 5
+    assert max(counts.values()) <= (5 if n_tasks > 4 else 0)
 
 
 def test_probes_of_shuffled_labels_on_other_tasks():
     def found(rng):
-        accuracy = rng.binomial(40, 0.5, size=(2, 21, 21)) / 40
+        accuracy = rng.binomial(40, 0.5, size=(3, 21, 21)) / 40
+        kinds = (("l0", 0.2, accuracy[0]), ("dense", np.nan, accuracy[1]), ("bag_of_words", np.nan, accuracy[2]))
         tables = []
-        for name, strength, right in (("l0", 0.2, accuracy[0]), ("dense", np.nan, accuracy[1])):
+        for name, strength, right in kinds:
             rows = [(i, j, right[i, j]) for i in range(21) for j in range(21)]
             table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
             tables.append(table.assign(method=name, l0_strength=strength))
-        return held(pd.concat(tables), 0.2)
+        whole = pd.concat(tables).astype({"train_task": str, "test_task": str})
+        phenomena = {str(task): name for task, name in PHENOMENA.items()}
+        return [*held(whole, 0.2, phenomena), *some_general(whole, 0.2, phenomena)]
 
-    assert max(yes_in_100(found).values()) <= 5
+    counts = yes_in_100(found)
+    assert len(counts) == 4
+    assert max(counts.values()) <= 5
 
 
-def test_neurons_found_like_any_other():
+def test_top_dimensions_like_those_of_any_basis():
     def found(rng):
-        sets = {"set": ["found", "matched"], "accuracy": rng.normal(-0.05, 0.05, 2)}
-        tasks = [pd.DataFrame(sets | {"task": task, "accuracy": rng.normal(-0.05, 0.05, 2)}) for task in range(15)]
-        return needed(pd.concat(tasks).assign(mode="zero"))
+        level = rng.uniform(0.7, 0.9, 12)
+        rows = [
+            (task, "none" if draw < 0 else "rotation", max(draw, 0), 3, level[task] + rng.normal(0, 0.04))
+            for draw in range(-1, 39) for task in range(12)
+        ]  # fmt: skip
+        rows += [(task, "none", 0, 99, 0.9) for task in range(12)]
+        table = pd.DataFrame(rows, columns=["task", "control", "draw", "k", "accuracy"])
+        return concentrated(table, PHENOMENA)
 
     assert max(yes_in_100(found).values()) <= 5
+
+
+@pytest.mark.parametrize("n_tasks", [2, 3, 4, 5, 15])
+def test_neurons_found_like_any_other(n_tasks):
+    def found(rng):
+        accuracy = rng.normal(-0.05, 0.05, (n_tasks, 2))
+        columns = {"set": ["found", "matched"] * n_tasks, "task": np.repeat(np.arange(n_tasks), 2), "mode": "zero"}
+        return needed(pd.DataFrame(columns | {"accuracy": accuracy.ravel()}), {})
+
+    assert max(yes_in_100(found).values()) <= (5 if n_tasks > 4 else 0)
 
 
 @pytest.mark.slow

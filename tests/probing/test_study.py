@@ -49,6 +49,8 @@ COLUMNS = {
     "l0_untrained topk_untrained",
     "means": "state probe accuracy low high sd",
     "differences": "state probe against difference low high above below n_tasks",
+    "untrained": "task state probe control draw accuracy",
+    "rotations": "task state control draw k accuracy",
     "comparisons": "task state probe against difference low high p p_adjusted",
     "overlap": "task_a task_b state jaccard expected cosine",
     "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
