@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 from naming import naming
@@ -228,6 +229,55 @@ def test_all_numbers_of_a_table_are_compared(papers, tmp_path):
     (tmp_path / "other.csv").write_text("layer,head\n")
     with pytest.raises(ValueError, match=naming("dim", "key_class", "value")):
         papers.read_table_1(tmp_path / "other.csv")
+
+
+@pytest.fixture
+def nulls(timing):
+    import nulls
+
+    yield nulls
+    for name in ("nulls", "null_cells"):
+        sys.modules.pop(name, None)
+
+
+def test_a_cell_fails_if_it_errs_twice(nulls, tmp_path):
+    """A coin that says yes in one of five draws, one in twenty, or in the first run only."""
+
+    def cell(share, kind="null"):
+        return nulls.Cell("toy", "is it?", "coins", kind, lambda rng: "yes" if rng.random() < share else "no", 400)
+
+    often, seldom = (nulls.run(number, cell(share), tmp_path) for number, share in enumerate((0.2, 0.04)))
+    assert (often.fails, seldom.fails) == (True, False)
+    assert often.row["errors, 99 %"].startswith(f"{often.errors / 400:.1%} [")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-again.txt", "0.txt", "1.txt"]
+    missed = nulls.Count(cell(0.2, "planted"), often.verdicts)
+    assert missed.errors == often.verdicts["no"]
+    assert nulls.run(2, cell(0.2), tmp_path, most=20).row[""] == "untested"
+
+
+def test_a_cell_goes_on_where_it_was_stopped(nulls, tmp_path):
+    drawn = []
+
+    def draw(rng):
+        drawn.append(rng.random())
+        return "no"
+
+    cell = nulls.Cell("toy", "is it?", "coins", "null", draw, 30)
+    nulls.run(0, cell, tmp_path)
+    first, path = list(drawn), tmp_path / "0.txt"
+    path.write_text("no\n" * 12 + "n")  # stopped within a line
+    drawn.clear()
+    assert nulls.run(0, cell, tmp_path).n == 30
+    assert drawn == first[12:]
+
+
+def test_every_cell_has_a_verdict(nulls):
+    from null_cells import CELLS
+
+    assert len({cell.name + cell.kind for cell in CELLS}) == len(CELLS)
+    assert {cell.kind for cell in CELLS} == {"null", "planted"}
+    for cell in CELLS:
+        assert cell.draw(np.random.default_rng(0)) in ("yes", "partly", "no", "cannot tell")
 
 
 def test_quoted_ratios_were_measured():
