@@ -142,8 +142,8 @@ def accuracies(repetitions: int, sizes: list[int]) -> pd.DataFrame:
         rows: dict[str, list[bool]] = defaultdict(list)
         for seed in range(repetitions):
             hits, true = judged(TASKS, n, np.random.default_rng([seed, n]))
-            means, differences = averaged(hits, [pair])
-            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [])[0].iloc[0]
+            means, differences = averaged(hits, [pair], {})
+            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [], {})[0].iloc[0]
             between, one = differences.iloc[0], compared(hits, [pair]).iloc[0]
             rows["accuracy of a task"].append(alone["low"] <= true.iloc[0, 0] <= alone["high"])
             rows["difference of two accuracies"].append(one["low"] <= true.iloc[0] @ [1, -1] <= one["high"])
