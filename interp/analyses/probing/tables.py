@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -243,17 +244,9 @@ def study(
     fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
     fitting["steps"] = int(options.steps)
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
-    root = None if options.directory is None else Path(options.directory)
-
-    def probed(which: Model, name: str, at: Several[int] | None, asked: dict[str, Any]) -> tuple[States, Sweep]:
-        stored = root and root / f"{name}states"
-        largest = sparse and which is model
-        states = collect(which, table, states=at, largest=largest, directory=stored, **reading)
-        stored = root and root / f"{name}sweeps"
-        return states, sweep(states, **asked, **fitting, directory=stored, progress=options.progress)
-
+    probed = partial(_probed, table, options, reading | {"largest": False}, fitting)
     atlas = yield from _atlas(model, table, options)
-    states, found = probed(model, "", options.states, chosen)
+    states, found = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
     of_untrained = by_chance(chosen, l0_strength, states.width)
     twins = [probed(untrained(model), "untrained-", options.states, of_untrained)[1]]
     both = beside(found, twins[0], phenomena)
@@ -282,6 +275,23 @@ def study(
         views=pair_scores(model, table.iloc[tested], viewed, bos=options.bos),
         contexts=_contexts(states, found.neurons, best),
     )
+
+
+def _probed(
+    pairs: pd.DataFrame,
+    options: ProbingOptions,
+    reading: dict[str, Any],
+    fitting: dict[str, Any],
+    model: Model,
+    name: str,
+    at: Several[int] | None,
+    asked: dict[str, Any],
+) -> tuple[States, Sweep]:
+    """The states of a model and their probes, stored under a name if the study has a directory."""
+    root = None if options.directory is None else Path(options.directory)
+    states = collect(model, pairs, states=at, directory=root and root / f"{name}states", **reading)
+    stored = root and root / f"{name}sweeps"
+    return states, sweep(states, **asked, **fitting, directory=stored, progress=options.progress)
 
 
 def check_asked(options: ProbingOptions) -> None:
