@@ -235,11 +235,12 @@ it, if the value stays as it is. Cannot tell.
         verdict = "no"
     by_effect = sorted(missed or compared, key=lambda comparison: _or_least(towards * comparison.effect))
     hardest = by_effect[-1 if verdict == "no" else 0]
+    undecided = words.pop("because", "")
     because = ""
     if verdict == "partly":
         because = f"it does not pass {missed[0].control.name}"
     elif verdict == "cannot tell":
-        because = words.pop("because", "") or _undecided(missed, smallest, towards, sample)
+        because = undecided or _undecided(missed, smallest, towards, sample)
     beside = control_form or form
     return Finding(
         question=question, verdict=verdict, measure=measure, value=value, low=low, high=high, control=hardest.median,

@@ -88,7 +88,8 @@ ANALYSIS = Analysis(
     result="interp.analyses.probing.tables:ProbingStudy",
     check="interp.analyses.probing.tables:check_asked",
     cost="interp.analyses.probing.costs:dry_run",
-    more={"atlas": True},
+    in_report={"rotations": 0},
+    more={"atlas": True, "rotations": ROTATIONS},
     paper={
         "raw": True,
         "unit": "none",
