@@ -128,8 +128,8 @@ def compare(
         >>> [compare(x, x - 0.01, x + 0.01, chance, smallest=0.02).outcome for x in (0.8, 0.5)]
         ['yes', 'no']
         >>> random = Control("random orders", [i / 100 for i in range(39)])
-        >>> found = compare(0.8, 0.7, 0.9, random, smallest=0.02)
-        >>> round(found.effect, 2), found.p, found.outcome
+        >>> comparison = compare(0.8, 0.7, 0.9, random, smallest=0.02)
+        >>> round(comparison.effect, 2), comparison.p, comparison.outcome
         (0.61, 0.025, 'yes')
     """
     if not smallest > 0:

@@ -59,10 +59,10 @@ class Agreements(LogitsObserver):
         self.check_read()
         read = self.state["positions"] > 0
         same, positions = (self.state[name][read].cpu().numpy() for name in ("same", "positions"))
-        found = from_sums(np.divide, [same, positions[:, None]], positions, self.stretches_per_group)
-        found = found._replace(least=0, most=1)
-        ends = {"top1_agreement": found.value, "top1_agreement_low": found.low, "top1_agreement_high": found.high}
-        return pd.DataFrame(ends).assign(n_positions=int(positions.sum()))
+        share = from_sums(np.divide, [same, positions[:, None]], positions, self.stretches_per_group)
+        share = share._replace(least=0, most=1)
+        columns = {"top1_agreement": share.value, "top1_agreement_low": share.low, "top1_agreement_high": share.high}
+        return pd.DataFrame(columns).assign(n_positions=int(positions.sum()))
 
 
 def random_orders(model: Model, fit: Fit, *, seed: int) -> tuple[Agreements, pd.DataFrame]:

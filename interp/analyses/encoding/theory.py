@@ -101,6 +101,6 @@ def _interval(
     """A value with its interval over texts and types."""
     if len(values) == 1:
         return float(values[0]), np.nan, np.nan
-    found = jackknife(values[0], values[1:], predictions.sizes, predictions.stretches_per_group)
-    half = np.hypot(found.half, over_types)
+    over_texts = jackknife(values[0], values[1:], predictions.sizes, predictions.stretches_per_group)
+    half = np.hypot(over_texts.half, over_types)
     return float(values[0]), float(values[0] - half), float(values[0] + half)

@@ -51,7 +51,8 @@ class ScaledPredictions(LogitsObserver):
 
 def why_no_twin(model: Model) -> str | None:
     """Why a model has no untrained twin, or None if it has one."""
-    stored = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if not one.is_floating_point()}
+    parameters = [parameter for parameter in model.parameters() if not parameter.is_floating_point()]
+    stored = {str(parameter.dtype).removeprefix("torch.") for parameter in parameters}
     if stored:
         return f"its weights are stored as {', '.join(sorted(stored))}, of which none can be drawn at random"
     return None

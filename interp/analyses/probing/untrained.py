@@ -66,7 +66,7 @@ def of_twins(found: Sweep, fresh: Sequence[Sweep], state: int) -> pd.DataFrame:
     """The table `untrained`: the accuracy at a state of the model's own probes, and of those of untrained models."""
     tables = [
         ("none", 0, found.hits),
-        *(("untrained", draw, _of_equal_k(found, one)) for draw, one in enumerate(fresh)),
+        *(("untrained", draw, _of_equal_k(found, sweep)) for draw, sweep in enumerate(fresh)),
     ]
     rows = []
     for control, draw, hits in tables:
@@ -98,7 +98,7 @@ def worth(found: Sweep, fresh: Sweep) -> pd.DataFrame:
     table, top = found.equivalence, fresh.probes.query("method == 'topk:welch'")
     by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
     untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
-    told = table["top_low"].to_numpy() > untrained_accuracy
-    known = {name: table[name].where(told) for name in ("ratio", "low", "high")}
-    censored = table["censored"].astype(bool) & told
-    return table.assign(**known, censored=censored, untrained_accuracy=untrained_accuracy)
+    is_above = table["top_low"].to_numpy() > untrained_accuracy
+    ratios = {name: table[name].where(is_above) for name in ("ratio", "low", "high")}
+    censored = table["censored"].astype(bool) & is_above
+    return table.assign(**ratios, censored=censored, untrained_accuracy=untrained_accuracy)
