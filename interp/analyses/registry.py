@@ -97,8 +97,9 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
 
     Examples:
         >>> from interp.testing import toy_encoder
-        >>> left_out(toy_encoder())
-        {'generation': 'an encoder (BERT) does not continue text; expected a causal model'}
+        >>> why = left_out(toy_encoder())
+        >>> list(why), why["generation"]
+        (['generation', 'sinks: writers'], 'an encoder (BERT) does not continue text; expected a causal model')
     """
     found: dict[str, str] = {}
     for name, one in analyses().items():

@@ -212,7 +212,9 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     told = probed.comparisons.query(f"state == {state} and probe == 'dense' and against == 'bag_of_words'")
     sure = told[told["p_adjusted"] < 0.05]
     above, below = (sure["difference"] > 0).sum(), (sure["difference"] < 0).sum()
-    assert f"better on {above} of {count(len(told), 'task')} and worse on {below} (McNemar" in " ".join(map(str, section.findings))
+    assert f"better on {above} of {count(len(told), 'task')} and worse on {below} (McNemar" in " ".join(
+        map(str, section.findings)
+    )
     everything = {"random_states", "transfer_accuracy", "transfer_accuracy_difference", "transfer_difference"}
     assert everything <= set(section.figures)
 
