@@ -51,6 +51,7 @@ def iter_of(reading: Any) -> Any:
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 @pytest.mark.filterwarnings("ignore:no frequency neurons")
+@pytest.mark.filterwarnings("ignore:no writers")
 def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts):
     model, analysis = interp.load(hf_directory(kind)), load(name)
     cost = resolve_name(analysis.cost)(str(hf_directory(kind)), None, ASKED[name])

@@ -493,7 +493,7 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     assert cost.numbers["n_mapped"] == 3
     probing.map_units(model, table, position="last", progress=False, directory=tmp_path)
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.02 * cost.numbers["atlas_disk_bytes"]  # and headers
+    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.03 * cost.numbers["atlas_disk_bytes"]  # and headers
     assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 63
     assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
 

@@ -114,15 +114,16 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
         apart = (regression - constant).dropna().to_numpy()
         n = len(apart)
         enough = n >= _FEWEST_TOKENS
+        mean = float(apart.mean()) if n else np.nan
         half = stats.t.ppf(0.975, n - 1) * stats.sem(apart) if enough else np.nan
         yield judged(
             question="Does steering along A change a token's probability more as asked than a constant shift?",
             measure="for factors from 1/5 to 5, the error |log(achieved/requested)| with A as the slope of −log α on "
             f"the output embeddings ({str(weights).replace('_', ' ')} weights), {regression.mean():.3f}, minus that of "
             f"the same shift of the token's logit everywhere, {constant.mean():.3f}, is",
-            value=float(apart.mean()),
-            low=float(apart.mean() - half),
-            high=float(apart.mean() + half),
+            value=mean,
+            low=float(mean - half),
+            high=float(mean + half),
             controls=[Control("", [0.0], "number")],
             smallest=smallest("log ratio"),
             towards=-1,
