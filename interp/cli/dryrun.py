@@ -119,9 +119,9 @@ def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], 
 
 
 def _reported(options: Mapping[str, Any]) -> list[Analysis]:
-    """The analyses that a report with these options runs."""
-    more, settings = options.get("more", False), options.get("settings")
-    return [one for one in analyses().values() if one.is_reported(more, settings)]
+    """The analyses of a report with these options."""
+    more: Any = {"more": options.get("more", False), "settings": options.get("settings")}
+    return [one for one in analyses().values() if one.is_reported(**more)]
 
 
 def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:

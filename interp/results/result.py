@@ -22,6 +22,7 @@ import pandas as pd
 
 from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
+from interp.results.earlier import moved_from
 from interp.results.exports import export
 from interp.results.findings import Finding, findings_table
 from interp.results.latex import latex
@@ -64,9 +65,8 @@ class Result:
 
     A subclass sets `analysis`, the name of its folder in a run directory; `page`, the name of the module that shows it,
     which has a function `section` (result → `Section`) and, for `interp compare`, `sides` ({run: result} → `Sides`);
-    `columns`, the headings and meanings of those columns that are not in `interp.results.columns.COMMON`;
-    `in_paper`, the columns of a table in a paper if none are named; and `formerly`, for tables that have moved since
-    version 0.2, the analysis whose result they were in, or "" for those that are new, and empty in a run of 0.2.
+    `columns`, the headings and meanings of those columns that are not in `interp.results.columns.COMMON`; and
+    `in_paper`, the columns of a table in a paper if none are named.
 
     Examples:
         >>> import tempfile
@@ -85,7 +85,6 @@ class Result:
     page: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, Column]] = COMMON
     in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
-    formerly: ClassVar[Mapping[str, str]] = {}
 
     provenance: dict[str, Any]
 
@@ -291,12 +290,14 @@ class Result:
 
     @classmethod
     def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
-        """Read what `save` wrote, also in version 0.2. Labelled arrays are mapped, and read only when they are used.
+        """Read what `save` wrote, or what an earlier version wrote as part of another analysis
+        (`interp.results.earlier`). Labelled arrays are mapped, and read only when they are used.
 
         Raises FileNotFoundError if there is no such result, and ValueError if it belongs to another analysis or lacks
         tables.
         """
-        analysis = cls.folder(directory)
+        moved = moved_from(Path(directory), cls.analysis)
+        analysis = moved.analysis if moved else cls.analysis
         source = Path(directory) / analysis
         described = source / "result.json"
         if not described.is_file():
@@ -306,9 +307,8 @@ class Result:
             raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; run the analysis again")
         if saved.get("analysis") != analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {analysis!r}")
-        files = {name: source / f"{name}.parquet" for name in (*cls.table_names(), *cls.dense_names())}
-        new = [name for name, place in cls.formerly.items() if not place and not files[name].is_file()]
-        files = {name: file for name, file in files.items() if name not in new}
+        names = moved.tables if moved else {name: name for name in (*cls.table_names(), *cls.dense_names())}
+        files = {name: source / f"{saved_as}.parquet" for name, saved_as in names.items()}
         mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
         files |= {name: file for name, file in mapped.items() if file.is_file()}
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
@@ -319,19 +319,9 @@ class Result:
         _check_provenance(described, saved["provenance"])
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
-        tables = {name: pd.DataFrame() if name in new else _read(files[name], read) for name, read in readers.items()}
-        return cls(provenance=saved["provenance"], **tables)
-
-    @classmethod
-    def folder(cls, directory: str | os.PathLike[str]) -> str:
-        """The folder of such a result in the directory of a run: that of its analysis or, in a run of version 0.2, of
-        the analysis that had its tables, if its first table is not empty there."""
-        places = dict.fromkeys(place for place in cls.formerly.values() if place)
-        for place in places if not (Path(directory) / cls.analysis / "result.json").is_file() else ():
-            first = Path(directory) / place / f"{cls.table_names()[0]}.parquet"
-            if first.is_file() and len(_read(first, pd.read_parquet)):
-                return place
-        return cls.analysis
+        tables = {name: _read(file, readers[name]) for name, file in files.items()}
+        known = moved.brought_up_to_date(tables, saved["provenance"]) if moved else tables
+        return cls(**{"provenance": saved["provenance"]} | known)
 
 
 class _Figures(dict[str, "Figure"]):

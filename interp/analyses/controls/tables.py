@@ -67,7 +67,6 @@ class ControlStudy(Result):
     page: ClassVar[str | None] = "interp.analyses.controls.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
-    formerly: ClassVar = dict.fromkeys(("controls", "kl", "bands", "outlier_dims", "outliers"), "frequency")
 
     controls: pd.DataFrame
     kl: pd.DataFrame

@@ -79,7 +79,6 @@ class BiasEffect(Result):
     page: ClassVar[str | None] = "interp.analyses.frequency.page"
     columns: ClassVar = MEANINGS
     in_paper: ClassVar = IN_PAPER
-    formerly: ClassVar = {"projection_draws": ""}
 
     kl: pd.DataFrame
     types: pd.DataFrame
