@@ -28,19 +28,19 @@ def control_findings(kl: pd.DataFrame, controls: pd.DataFrame, intervals: Mappin
         kl, controls: tables of `ControlStudy`.
         intervals: what its provenance says about the intervals.
     """
-    for row in farthest(plug_in(kl)).itertuples():
+    for row in farthest(plug_in(kl)).to_dict("records"):
         drawn = _of(controls, row, "delta_kl")
         if not drawn:
             continue
         yield judged(
-            question=f"Does {named_bias(row.bias)} keep predictions near word frequency more than a random direction "
+            question=f"Does {named_bias(row['bias'])} keep predictions near word frequency more than a random direction "
             "does?",
-            measure=f"{without(row.bias, row.scale)}, {DISTANCE} changes by",
-            value=row.delta_kl,
-            low=row.delta_kl_low,
-            high=row.delta_kl_high,
+            measure=f"{without(row['bias'], row['scale'])}, {DISTANCE} changes by",
+            value=row["delta_kl"],
+            low=row["delta_kl_low"],
+            high=row["delta_kl_high"],
             controls=drawn,
-            smallest=smallest("divergence", as_trained=row.kl_unigram_model - row.delta_kl),
+            smallest=smallest("divergence", as_trained=row["kl_unigram_model"] - row["delta_kl"]),
             sample=texts_read(intervals),
             unit="nats",
             form="{:+z.3f}",
@@ -56,17 +56,17 @@ def band_findings(bands: pd.DataFrame, controls: pd.DataFrame, intervals: Mappin
         intervals: what its provenance says about the intervals.
     """
     first = bands[(bands["band"] == 1) & (bands["scale"] != 1)]
-    for row in farthest(first).itertuples():
+    for row in farthest(first).to_dict("records"):
         drawn = _of(controls, row, "excess_nll")
         if not drawn:
             continue
         yield judged(
-            question=f"Does {named_bias(row.bias)} favour frequent words more than a random direction does?",
-            measure=f"{without(row.bias, row.scale)}, the negative log-likelihood of the most frequent words, minus "
+            question=f"Does {named_bias(row['bias'])} favour frequent words more than a random direction does?",
+            measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, minus "
             "that of all tokens, changes by",
-            value=row.excess_nll,
-            low=row.excess_nll_low,
-            high=row.excess_nll_high,
+            value=row["excess_nll"],
+            low=row["excess_nll_low"],
+            high=row["excess_nll_high"],
             controls=drawn,
             smallest=smallest("divergence"),
             sample=texts_read(intervals),
@@ -112,9 +112,9 @@ def outlier_findings(
         )
 
 
-def _of(controls: pd.DataFrame, row: Any, measure: str) -> list[Control]:
+def _of(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
     """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
-    same = controls[(controls["bias"] == row.bias) & (controls["scale"] == row.scale)]
+    same = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
     drawn = {kind: same.loc[same["kind"] == kind, measure].to_numpy() for kind in KINDS}
     found = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
     return [*found, Control("no change", [0.0], "number")] if found else []

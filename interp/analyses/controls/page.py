@@ -72,8 +72,9 @@ def _numbers(study: ControlStudy) -> dict[Any, Any]:
     """Ranks among random directions, what the rarest band loses, and KL from outlier dimensions alone and without
     them."""
     row: dict[Any, Any] = {}
-    for rank in farthest(study.ranks).itertuples():
-        row |= {f"rank_{rank.bias}_{rank.kind.replace(' ', '_')}": rank.rank, "n_controls": rank.n_controls}
+    for rank in farthest(study.ranks).to_dict("records"):
+        kind = rank["kind"].replace(" ", "_")
+        row |= {f"rank_{rank['bias']}_{kind}": rank["rank"], "n_controls": rank["n_controls"]}
     for band in farthest(study.bands).groupby("bias", sort=False).tail(1).itertuples():
         row[f"excess_nll_rarest_{band.bias}"] = band.excess_nll
     parts = study.outliers[study.outliers["of"] == "outliers"].set_index("part")["kl_unigram_model"]
