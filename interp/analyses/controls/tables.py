@@ -10,7 +10,7 @@ import pandas as pd
 from interp.analyses.controls.bands import band_nll, band_table, frequency_bands
 from interp.analyses.controls.columns import IN_PAPER, MEANINGS
 from interp.analyses.controls.draws import Draws, ranks
-from interp.analyses.controls.findings import band_findings, control_findings, outlier_findings
+from interp.analyses.controls.findings import band_findings, outlier_findings
 from interp.analyses.controls.options import ControlOptions
 from interp.analyses.controls.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
 from interp.corpora.batching import Text, predicted_batches
@@ -83,7 +83,6 @@ class ControlStudy(Result):
     def findings(self) -> tuple[Finding, ...]:
         intervals = self.provenance.get("intervals", {})
         findings = [
-            *control_findings(self.kl, self.controls, intervals),
             *band_findings(self.bands, self.controls, intervals),
             *outlier_findings(self.outlier_dims, self.outliers, intervals),
         ]
