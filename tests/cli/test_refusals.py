@@ -126,8 +126,8 @@ CASES: dict[str, Command] = {
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
     ),
     "a dry run of one band": (
-        "bands must be 0 or 2 or more, found 1",
-        lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--bands", "1", "--dry-run"],
+        "bands must be 2 or more, found 1",
+        lambda w: ["controls", "--model", str(w.directory("gpt2")), "--bands", "1", "--dry-run"],
     ),
     "a dry run of a sink that draws more than all attention": (
         "epsilon is a share of attention and must lie between 0 and 1, found 2.0",

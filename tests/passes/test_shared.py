@@ -18,7 +18,7 @@ from interp.analyses.encoding.orders import Agreements
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.twins import ScaledPredictions
-from interp.analyses.frequency.outliers import PartPredictions
+from interp.analyses.controls.outliers import PartPredictions
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
