@@ -219,6 +219,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "change_low change_high",
         "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
         "largest_rise",
+        "frames": "dims kind draw layer key_class attention_before attention_after log_odds log_odds_low log_odds_high",
+        "outlier_share": "layer key_class n_dims gap outlier_share control_share share_beyond share_beyond_low "
+        "share_beyond_high",
         "correlations": "layer dim log_unigram attention_received n_tokens",
         "sinks": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
         "value_norm gap by_direction by_norm n_keys",
