@@ -138,7 +138,9 @@ def of_outlier(effect, half, directions, ordinary, *, before=0.5, after=0.2, dim
     for kind, most in {"frame": directions / 2, "equal keys": directions, "ordinary": ordinary}.items():
         draws = {"dims": dims, "kind": kind, "draw": range(39), "log_odds": np.resize([1, -1], 39) * most * spread}
         tables.append(pd.DataFrame(draws))
-    return pd.concat(tables).assign(layer=3, key_class="cls", attention_before=before, attention_after=after)
+    return pd.concat(tables, ignore_index=True).assign(
+        layer=3, key_class="cls", attention_before=before, attention_after=after
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,8 @@ def test_a_change_of_attention_has_a_smallest_size():
 
 
 def test_all_outliers_come_first_and_residual_streams_have_no_test():
-    frames = pd.concat([of_outlier(-1.4, 0.1, 0.4, 0.1), of_outlier(-2.0, 0.1, 0.4, 0.1, dims="all")])
+    parts = of_outlier(-1.4, 0.1, 0.4, 0.1), of_outlier(-2.0, 0.1, 0.4, 0.1, dims="all")
+    frames = pd.concat(parts, ignore_index=True)
     together, alone = steered(frames, {}, "keys")
     assert together.question == "Do the outlier dimensions steer attention more than other directions do?"
     assert alone.value == -1.4

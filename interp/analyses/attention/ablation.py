@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analyses.attention.frames import FRAMES, FrameDraws, Removal, removed_rows
-from interp.analyses.attention.options import Where
+from interp.analyses.attention.options import AttentionOptions, Where
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
@@ -304,24 +304,23 @@ def drawn(
     profile: pd.DataFrame,
     outliers: pd.DataFrame,
     layers: list[int],
-    mode: Mode,
-    seed: int,
-    size: tuple[int, int],
+    options: AttentionOptions,
+    read: GroupedKeyObserver,
 ) -> FrameDraws | None:
     """The observer of the controls of all outliers, or None without outliers.
 
     Args:
-        size: the number of rows and tokens of the text.
+        read: an observer that has read the text, to know how long it is.
     """
     dims = outliers["dim"].drop_duplicates().tolist()
     if not dims or not layers:
         return None
     means = profile[profile["key_class"] == "all"].pivot(index="state", columns="dim", values="mean").loc[layers]
-    fills = dict(zip(layers, means.to_numpy() * (mode == "mean"), strict=True))
-    removal = Removal.of(dims, fills, tested=_OUTLIERS, seed=seed)
-    n_rows, n_tokens = size
+    fills = dict(zip(layers, means.to_numpy() * (options.mode == "mean"), strict=True))
+    removal = Removal.of(dims, fills, tested=_OUTLIERS, seed=options.seed)
+    n_rows, n_tokens = len(read.queries) * read.stretches_per_group, int(read.queries.sum())
     every = max(1, min(n_rows // FEWEST_TEXTS, max(n_rows // _ROWS, n_tokens // _TOKENS)))
-    return FrameDraws(model, classes, removal, every=every, seed=seed)
+    return FrameDraws(model, classes, removal, every=every, seed=options.seed)
 
 
 def _drivers(gaps: pd.DataFrame) -> list[int]:

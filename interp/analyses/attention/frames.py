@@ -296,7 +296,7 @@ def largest_changes(
     counts &= np.minimum(whole, after) <= 1 - least
     counts &= np.array([name != "other" for name in names])
     draws = np.arange(after.shape[1])
-    change = np.where(counts, change, 0.0).transpose(1, 0, 2).reshape(len(draws), -1)
+    change = np.where(counts, change, 0.0).transpose(1, 0, 2).reshape(len(draws), before.size)
     cell = np.abs(change).argmax(1)
     layer, name = np.divmod(cell, len(names))
     columns = {"draw": draws, "layer": np.array(layers)[layer], "key_class": np.array(names, dtype=object)[name]}

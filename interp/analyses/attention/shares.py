@@ -154,7 +154,7 @@ def outlier_shares(gaps: Dense, outliers: pd.DataFrame, scores: ScoreContributio
 
     Args:
         gaps: the gaps of a study.
-        outliers: the table of `interp.attention.find_outliers`.
+        outliers: the table of `interp.instruments.profile.find_outliers`.
         scores: the observer that the gaps come from, for intervals.
 
     Returns a table (layer, key_class, n_dims, gap, outlier_share, control_share, share_beyond, share_beyond_low,

@@ -268,10 +268,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     where: Where = "keys" if scores else "residual"
     layers = chosen if options.ablation else []
     plan = planned(model, removed.table, outliers, drivers, layers, options.mode, options.seed, where)
-    draws = None
-    if scores:
-        size = len(attention.queries) * attention.stretches_per_group, int(residual.tokens.sum())
-        draws = drawn(model, classes, removed.table, outliers, layers, options.mode, options.seed, size)
+    draws = drawn(model, classes, removed.table, outliers, layers, options, attention) if scores else None
     ablation, ablated, frames = yield from ablate(model, prepared, classes, plan, where, draws)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
