@@ -278,7 +278,7 @@ UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_low", "mauve_high", "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
-    "difference", "difference_low", "difference_high",
+    "difference", "difference_low", "difference_high", "log_odds_low", "log_odds_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",

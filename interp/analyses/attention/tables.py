@@ -246,12 +246,11 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     if prepared.settings.get("mask_rate") is not None:
         raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
 
     scores = ScoreContributions(model, classes, layers=chosen, **how) if why_no_scores(model) is None else None
     attention, residual = AttentionByClass(model, classes, layers=chosen), DimensionProfile(model, classes)
     removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
-    correlations = DimensionCorrelations(model, log_unigram)
+    correlations = DimensionCorrelations(model, torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy())))
     massive, tokens = MassiveActivations(model), LargestTokens(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
     listening = [attention, residual, correlations, massive, tokens, *of_sinks]
