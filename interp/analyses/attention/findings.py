@@ -1,6 +1,7 @@
 """What `interp attention` finds: whether outlier dimensions steer attention, and explain scores."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -65,7 +66,7 @@ def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Findin
         named = _named(str(name), words)
         outliers = count(row["n_dims"], "outlier dimension")
         each = f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
-        yield judged(
+        finding = judged(
             question=f"Do outlier dimensions raise the scores of {named} more than as many others do?",
             measure=f"in block {row['layer']}, where these scores are highest above those of other keys, the "
             f"difference between the shares of that gap ({each}) is",
@@ -76,6 +77,7 @@ def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Findin
             smallest=smallest("overlap"),
             form="{:+z.2f}",
         )
+        yield replace(finding, towards=0)  # to be below the largest of others is nothing special
 
 
 def _smallest(before: float, towards: int) -> float:
