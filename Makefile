@@ -69,7 +69,7 @@ notebooks: $(STAMP)
 	$(PYTEST) --nbmake notebooks
 
 demo: $(STAMP)
-	$(BIN)/interp report --out runs/demo --overwrite --pair-limit 60
+	$(BIN)/interp report --out runs/demo --overwrite --pair-limit 40
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

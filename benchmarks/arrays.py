@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from timing import Row, agrees, alternate, command, note_only, row
 
-from interp.analyses.attention.scores import KEY, SCORES
+from interp.instruments.scores import KEY, SCORES
 from interp.results.dense import Dense
 
 WHAT = "saved attention scores"

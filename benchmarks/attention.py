@@ -18,9 +18,9 @@ from transformer_lens import HookedEncoder
 
 import interp
 from interp import corpora
-from interp.analyses.attention.scores import ScoreContributions
 from interp.corpora import Batches
 from interp.corpora.classes import TokenClasses
+from interp.instruments.scores import ScoreContributions
 
 WHAT = "attention contributions, every layer, head and dimension, 4 classes"
 STSB = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared")) / "data/stsb/stsb-en-dev.csv"

@@ -16,7 +16,7 @@ import pandas as pd
 from timing import markdown
 
 import interp
-from interp import attention, encoding, frequency, probing
+from interp import encoding, frequency, probing
 from interp.corpora import pairs
 from interp.corpora.controls import Swap, swapped
 
@@ -99,10 +99,11 @@ def sinks() -> Rows:
         ("llama-stories260k", STORIES, {"limit": 100, "bos": "texts", "layout": "texts"}),
     ]
     for name, text, options in texts:
-        study = attention.study(interp.load(MODELS[name]), text, sinks=True, ablation=False, progress=False, **options)
-        first = study.sinks.query("first_position == 0")
+        study = interp.sinks.study(interp.load(MODELS[name]), text, progress=False, **options)
+        first = study.heads.query("first_position == 0")
         highest = first.loc[first["attention"].idxmax()]
-        rate = study.sink_summary.set_index("measure").loc["rate"]
+        activations = study.writers.groupby(["dim", "first_position"])["n_activations"]
+        rate = study.measures.set_index("measure").loc["rate"]
         yield {
             "model": name,
             "text": str(options),
@@ -111,7 +112,7 @@ def sinks() -> Rows:
             "sink rate": _interval(rate.rename({"low": "value_low", "high": "value_high"}), "value", ".3f"),
             "first position draws": f"{first['attention'].mean():.3f}",
             "uniform": f"{first['uniform'].iloc[0]:.3f}",
-            "massive activations": str(int(study.massive["n_activations"].sum())),
+            "massive activations": str(int(activations.max().sum())),
             "head that draws most": "{layer:.0f}.{head:.0f}: ".format(**highest)
             + _interval(highest, "attention", ".2f"),
             "its rate": f"{highest['rate']:.2f}",

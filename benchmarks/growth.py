@@ -20,9 +20,9 @@ from together import PROFILE
 from transformer_lens import HookedTransformer
 
 from interp import corpora, encoding
-from interp.analyses.attention.scores import ScoreContributions
 from interp.analyses.frequency import bias_effect
 from interp.instruments.profile import DimensionProfile
+from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import observe
 
 D_MODEL = 128

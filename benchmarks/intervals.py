@@ -21,12 +21,12 @@ from scipy import stats
 from interp import corpora
 from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import attention_by_class
-from interp.analyses.attention.scores import ScoreContributions
-from interp.analyses.attention.shares import gaps
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.frequency import bias_effect
 from interp.analyses.probing.uncertainty import averaged, compared
 from interp.corpora import Batches
+from interp.instruments.scores import ScoreContributions
+from interp.instruments.shares import gaps
 from interp.models.sites import Model
 from interp.passes.observers import observe
 from interp.testing import toy_decoder
@@ -142,8 +142,8 @@ def accuracies(repetitions: int, sizes: list[int]) -> pd.DataFrame:
         rows: dict[str, list[bool]] = defaultdict(list)
         for seed in range(repetitions):
             hits, true = judged(TASKS, n, np.random.default_rng([seed, n]))
-            means, differences = averaged(hits, [pair])
-            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [])[0].iloc[0]
+            means, differences = averaged(hits, [pair], {})
+            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [], {})[0].iloc[0]
             between, one = differences.iloc[0], compared(hits, [pair]).iloc[0]
             rows["accuracy of a task"].append(alone["low"] <= true.iloc[0, 0] <= alone["high"])
             rows["difference of two accuracies"].append(one["low"] <= true.iloc[0] @ [1, -1] <= one["high"])

@@ -4,7 +4,10 @@
 that model and prints a Markdown table of our numbers, the published ones and their differences. The lines above the
 table say how the run differs from the paper's protocol, as far as that is known. Further options are passed to the
 commands that have them (`--corpus my.jsonl --unigram counts.safetensors`). `--out` keeps the runs, which otherwise go
-to a temporary directory.
+to a temporary directory. Texts are read as the papers read them, one sequence in a row.
+
+The script has 36 of the 288 contributions of paper 2's table 1. `--published table1.csv` gives all of them, with the
+columns `layer` (from 1, as in the paper), `head` (from 1), `dim`, `key_class` (cls, sep, comma_period, other), `value`.
 
 Paper 1 has numbers for `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `bert-base-cased` and `bert-large-cased`, paper
 2 for `bert-base-uncased`, paper 3 for `gpt2`, and paper 4 for `Meta-Llama-3-8B`. docs/papers.md gives the sources.
@@ -13,10 +16,12 @@ Paper 1 has numbers for `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `bert-ba
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 from timing import markdown
 
 from interp.analyses.attention import AttentionStudy
@@ -56,25 +61,31 @@ CONTRIBUTIONS: dict[tuple[int, int, str], tuple[float, float, float]] = {
     (12, 180, "other"): (0.7, 1.1, 0.5),
 }  # fmt: skip
 """Mean contributions in the first three heads, by the paper's layer (from 1), dimension and class of the key."""
+TABLE_1 = ["layer", "head", "dim", "key_class", "value"]
+N_CONTRIBUTIONS = 288  # of the whole table
 ENTROPY_NEURONS = (584, 2378, 2870, 2123, 1611, 2910)
 """In layer 11 of GPT-2, from Stolfo et al. 2024."""
 
 
-class Found(NamedTuple):
-    """One of our numbers, and the published one."""
+class Number(NamedTuple):
+    """One of our numbers, and the published one; NaN where there is none."""
 
     what: str
     ours: float
     published: float
 
 
-def frequency(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
+Comparison: TypeAlias = tuple[list[Number], list[str]]
+"""Numbers, and how the run differs from the paper's."""
+
+
+def frequency(run: Callable[..., Path], model: str) -> Comparison:
     """Table 1 and, for a decoder, table 2 (plain sampling; MAUVE with `--features gpt2-large`)."""
-    effect = BiasEffect.load(run("frequency", corpus="webtext"))
+    effect = BiasEffect.load(run("frequency", corpus="webtext", layout="texts"))
     kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
     ours = {"with all": kl[:, 1.0].iloc[0]} | kl[:, 0.0].to_dict()
-    found = [
-        Found(f"KL(u‖q) {bias if bias == 'with all' else f'without b_{bias}'}", ours[bias], value)
+    numbers = [
+        Number(f"KL(u‖q) {bias if bias == 'with all' else f'without b_{bias}'}", ours[bias], value)
         for bias, value in KL[model].items()
     ]
     differs = _other_text(effect.provenance, "webtext", 5_000)
@@ -85,59 +96,98 @@ def frequency(run: Callable[..., Path], model: str) -> tuple[list[Found], list[s
         text = GenerationStudy.load(run("generation", corpus="webtext", decoders="sample", scales=scales, n="100"))
         metrics = text.metrics.query("decoder == 'sample'").set_index("scale")
         for scale, values in TEXT[model].items():
-            found += [Found(f"{what}, λ = {scale:g}", metrics.loc[scale, what], value)
+            numbers += [Number(f"{what}, λ = {scale:g}", metrics.loc[scale, what], value)
                       for what, value in zip(MEASURES, values, strict=True)]  # fmt: skip
         if (n := text.provenance["n_prompts"]) != 100:
             differs.append(f"the run has {n} prompts, the paper 100")
-    return found, differs
+    return numbers, differs
 
 
-def attention(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """Table 1: the contributions of the outlier dimensions in the first three heads."""
+def attention(run: Callable[..., Path], model: str, published: pd.DataFrame | None = None) -> Comparison:
+    """Table 1, the contributions of outlier dimensions, and figure 2, attention by class and layer as a sum over the
+    keys of a class and as their mean."""
     study = AttentionStudy.load(run("attention", paper=True))
-    found = []
-    for (layer, dim, name), values in CONTRIBUTIONS.items():
-        for head, value in enumerate(values):
-            ours = np.nan
-            if layer <= study.provenance["n_layers"]:
-                table = study.scores(layer=layer - 1, head=head).query("key_class == @name and dim == @dim")
-                ours = table["mean"].sum(min_count=1)
-            what = f"layer {layer} (block {layer - 1}), head {head + 1}, dimension {dim}, {name}"
-            found.append(Found(what, ours, value))
-    return found, _other_text(study.provenance, "stsb", None)
+    table = contributions() if published is None else published
+    ours = study.scores.table.assign(layer=lambda rows: rows["layer"] + 1, head=lambda rows: rows["head"] + 1)
+    keys = TABLE_1[:-1]
+    merged = table.merge(ours[[*keys, "mean"]], on=keys, how="left")
+    numbers = [
+        Number(f"layer {row.layer} (block {row.layer - 1}), head {row.head}, dimension {row.dim}, {row.key_class}",
+               row.mean, row.value)
+        for row in merged.itertuples(index=False)
+    ]  # fmt: skip
+    for row in study.by_layer.itertuples():
+        for measure in ("sum", "mean"):
+            what = f"figure 2: layer {row.layer + 1}, {row.key_class}, {measure} over its keys"
+            numbers.append(Number(what, getattr(row, measure), np.nan))
+    differs = _other_text(study.provenance, "stsb", None)
+    if len(table) < N_CONTRIBUTIONS:
+        differs.append(f"{len(table)} of the {N_CONTRIBUTIONS} numbers of table 1 are compared; give --published")
+    differs.append("figure 2 has no printed numbers, so ours stand alone")
+    return numbers, differs
 
 
-def encoding(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
+def contributions() -> pd.DataFrame:
+    """The numbers of table 1 that the script has, one row each."""
+    rows = [
+        (layer, head, dim, key_class, value)
+        for (layer, dim, key_class), values in CONTRIBUTIONS.items()
+        for head, value in enumerate(values, 1)
+    ]
+    return pd.DataFrame(rows, columns=TABLE_1)
+
+
+def read_table_1(path: Path) -> pd.DataFrame:
+    """The contributions in a CSV file. Raises ValueError for other columns."""
+    table = pd.read_csv(path)
+    if missing := sorted(set(TABLE_1) - set(table)):
+        raise ValueError(f"{path} lacks the columns {', '.join(missing)}; expected {', '.join(TABLE_1)}")
+    return table[TABLE_1]
+
+
+def encoding(run: Callable[..., Path], model: str) -> Comparison:
     """How many dimensions can be removed, and the entropy neurons of Stolfo et al."""
     study = EncodingStudy.load(run("encoding", corpus="openwebtext", limit="5000", paper=True))
     removable = study.removable.query("basis == 'axis' and order == 'spearman'")["95%"].item()
     largest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(20)
     among = len(set(largest["neuron"]) & set(ENTROPY_NEURONS))
-    found = [
-        Found("share of dimensions that can be removed, top-1 agreement 95 % (more than)", removable, 0.30),
-        Found("published entropy neurons of layer 11 among the 20 that change entropy most here", among, 6),
+    numbers = [
+        Number("share of dimensions that can be removed, top-1 agreement 95 % (more than)", removable, 0.30),
+        Number("published entropy neurons of layer 11 among the 20 that change entropy most here", among, 6),
     ]
     differs = ["the paper gives no level of agreement; 95 % is our choice"]
-    return found, _other_text(study.provenance, "openwebtext", 5_000) + differs
+    return numbers, _other_text(study.provenance, "openwebtext", 5_000) + differs
 
 
-def probing(run: Callable[..., Path], model: str) -> tuple[list[Found], list[str]]:
-    """Figures 3 to 5: how few neurons do nearly as well as all of them."""
+def probing(run: Callable[..., Path], model: str) -> Comparison:
+    """Figures 3 to 5: how few neurons do nearly as well as all of them. The baseline is the L0 probe at λ = 1."""
     study = ProbingStudy.load(run("probing", pairs="blimp", paper=True))
     probes = study.probes.query("control == 'none'")
-    middle = probes.query("10 <= state <= 15")
-    gates = probes.query("method == 'l0' and l0_strength == 0.2 and state == 16")["open_fraction"].mean()
-    dense = middle.query("method == 'dense'")["accuracy"].mean()
-    top = middle.query("method == 'topk:welch'").groupby("k")["accuracy"].mean() / dense
-    found = [
-        Found("gates open at λ = .2, state 16", gates, 0.115),
-        Found("accuracy of the top 40 over dense, states 10 to 15 (about)", top.get(40, np.nan), 0.85),
-        Found("accuracy of the top 1,024 over dense, states 10 to 15 (more than)", top.get(1024, np.nan), 0.95),
-    ]
-    return found, []
+    sparse = probes[probes["method"] == "l0"]
+    gates = sparse.query("l0_strength == 0.2 and state == 16")["open_fraction"].mean()
+    top = probes[(probes["method"] == "topk:welch") & (probes["state"] > 0)]
+    by_k = top.groupby("k")["accuracy"].mean()
+    baseline = sparse[sparse["l0_strength"] == 1].groupby(["task", "state"])["accuracy"].mean().rename("baseline")
+    relative = top.join(baseline, on=["task", "state"]).eval("accuracy / baseline").groupby(top["k"]).mean()
+    numbers = [
+        Number("gates open at λ = .2, state 16", gates, 0.115),
+        Number("accuracy of the top 40, mean over states (about)", by_k.get(40, np.nan), 0.85),
+        Number("accuracy of the top 1,024 over the baseline, mean over states (more than)",
+               relative.get(1024, np.nan), 0.95),
+        Number("open gates that give 95 % of the baseline, states 10 to 15 (about)", _needed(sparse, baseline), 0.10),
+    ]  # fmt: skip
+    return numbers, ["state 0 is left out of means over states: it is the same for every sentence"]
 
 
-PAPERS: dict[int, tuple[Callable[..., tuple[list[Found], list[str]]], Sequence[str]]] = {
+def _needed(sparse: pd.DataFrame, baseline: pd.Series) -> float:
+    """The smallest share of open gates whose accuracy is 95 % of the baseline's, mean over tasks and states 10 to 15 in
+    which one of the strengths reaches it."""
+    middle = sparse[sparse["state"].between(10, 15)].join(baseline, on=["task", "state"])
+    enough = middle[middle["accuracy"] >= 0.95 * middle["baseline"]]
+    return float(enough.groupby(["task", "state"])["open_fraction"].min().mean())
+
+
+PAPERS: dict[int, tuple[Callable[..., Comparison], Sequence[str]]] = {
     1: (frequency, tuple(KL)),
     2: (attention, ("bert-base-uncased",)),
     3: (encoding, ("gpt2",)),
@@ -155,16 +205,16 @@ def _other_text(provenance: dict[str, Any], corpus: str, limit: int | None) -> l
     return differs
 
 
-def table(found: Sequence[Found]) -> list[dict[str, str]]:
+def table(numbers: Sequence[Number]) -> list[dict[str, str]]:
     """One row per number; what was not measured is left blank."""
     return [
         {
-            "what": one.what,
-            "ours": "" if np.isnan(one.ours) else f"{one.ours:,.3f}",
-            "published": f"{one.published:g}",
-            "difference": "" if np.isnan(one.ours) else f"{one.ours - one.published:+,.3f}",
+            "what": number.what,
+            "ours": "" if np.isnan(number.ours) else f"{number.ours:,.3f}",
+            "published": "" if np.isnan(number.published) else f"{number.published:g}",
+            "difference": "" if np.isnan(number.ours - number.published) else f"{number.ours - number.published:+,.3f}",
         }
-        for one in found
+        for number in numbers
     ]
 
 
@@ -173,8 +223,13 @@ def main() -> None:
     parser.add_argument("--paper", type=int, required=True, choices=PAPERS)
     parser.add_argument("--model", required=True, help="a model on the hub or in its cache")
     parser.add_argument("--out", type=Path, help="keep the runs here")
+    parser.add_argument("--published", type=Path, help="a CSV file with the numbers of paper 2's table 1")
     asked, more = parser.parse_known_args()
     compare, published = PAPERS[asked.paper]
+    if asked.published is not None:
+        if asked.paper != 2:
+            parser.error("--published is the table 1 of paper 2; give --paper 2")
+        compare = partial(compare, published=read_table_1(asked.published))
     name = asked.model.rpartition("/")[2].lower()
     if name not in published:
         parser.error(f"paper {asked.paper} has no numbers for {asked.model}; it has them for {', '.join(published)}")
@@ -191,11 +246,11 @@ def main() -> None:
                 raise SystemExit(code)
             return out
 
-        found, differs = compare(run, name)
+        numbers, differs = compare(run, name)
     print(f"\n{asked.model}, paper {asked.paper}")
     for line in differs:
         print(f"- differs: {line}")
-    print("\n" + markdown(table(found)))
+    print("\n" + markdown(table(numbers)))
 
 
 def _known(command: str, more: Sequence[str]) -> list[str]:

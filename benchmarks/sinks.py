@@ -16,8 +16,8 @@ from models import CLASSES, GPT2, random_model, tokens
 from timing import Row, agrees, alternate, command, note_only, row
 
 from interp import corpora
-from interp.analyses.attention.massive import MassiveActivations
-from interp.analyses.attention.sinks.writers import MassiveWriters
+from interp.analyses.sinks.writers import MassiveWriters
+from interp.instruments.massive import MassiveActivations
 from interp.instruments.sinks import Sinks
 from interp.models.sites import Model, hook_name
 from interp.passes.observers import observe

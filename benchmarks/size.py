@@ -25,7 +25,7 @@ import torch, transformers, transformer_lens, transformer_lens.model_bridge
 import interp
 from interp import corpora
 from interp.instruments.profile import DimensionProfile
-from interp.analyses.attention.scores import ScoreContributions
+from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import observe
 transformers.utils.logging.disable_progress_bar()
 def held(key):

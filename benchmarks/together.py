@@ -13,10 +13,10 @@ from timing import Measured, Row, alternate, command, row
 
 from interp import corpora
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import ScoreContributions
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import Observer, observe
 
 PROFILE = "profile of every dimension of every hidden state"

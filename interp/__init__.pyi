@@ -17,6 +17,7 @@ from .analyses import (
     generation as generation,
     load_result as load_result,
     probing as probing,
+    sinks as sinks,
 )
 from .models import load as load
 from .passes import observe as observe

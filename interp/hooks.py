@@ -23,14 +23,14 @@ from torch import Tensor
 
 from interp.models.edits import Edit, Replaced, joint_edit, recipe_of
 from interp.models.head import Bias, prediction_head
-from interp.models.qk import QKCircuit, check_dims, qk_circuit
+from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, trunk_output, view
 from interp.models.verify import verify_queries
 from interp.support.checks import check_choice, check_mode, finite_number
 from interp.support.choices import Mode, Several, listed
 
-__all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
+__all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "permute_keys", "prune_output_dims", "scale_bias"]
 
 
 def capture(
@@ -213,6 +213,60 @@ def _directions(model: Model, along: Any, n: int) -> Float[Tensor, "dim d_model"
     return directions
 
 
+def permute_keys(
+    model: Model,
+    permutation: Real[np.ndarray | Tensor, "*shape"] | Sequence[int],
+    *,
+    layers: Several[int] | None = None,
+) -> Recipe:
+    """Shuffle the keys of a row among its positions: position n gets the key vector of the token at `permutation[n]`.
+
+    Keys are moved before RoPE, so that the rotation stays with the position, while a learnt position moves with the
+    token. Queries, values, the mask and everything else stay where they are, and all heads of all these blocks get the
+    same permutation. Recipes compose in any order, but two permutations do not commute.
+
+    Args:
+        permutation: the positions 0 … n − 1 of a row in another order, `[pos]`, or one such order for each row of a
+            batch, `[batch, pos]`. Padding should stay where it is.
+        layers: TransformerLens' block numbers. Default: all.
+
+    Raises ValueError for anything but permutations, for a layer that does not exist, and, when the model runs, for rows
+    of another number or length. Raises TypeError for positions that are not whole numbers.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, plain, moved = toy_decoder(), {}, {}
+        >>> tokens = torch.tensor([[7, 8, 9]])
+        >>> with model.hooks(fwd_hooks=capture(model, "k", plain, layer=0)):
+        ...     logits = model(tokens)
+        >>> with model.hooks(fwd_hooks=permute_keys(model, [2, 0, 1]) + capture(model, "k", moved, layer=0)):
+        ...     logits = model(tokens)
+        >>> [torch.equal(moved[name], keys[:, [2, 0, 1]]) for name, keys in plain.items()]
+        [True]
+    """
+    order = _real(permutation, "permutation")
+    if order.is_floating_point():
+        raise TypeError(f"permutation must have whole numbers, found {order.dtype}")
+    places = torch.arange(order.shape[-1] if order.ndim else 0, device=order.device)
+    if order.ndim not in (1, 2) or not torch.equal(order.sort(-1).values, places.expand_as(order)):
+        expected = "each of 0 … n − 1 once, [pos] or [batch, pos]"
+        raise ValueError(
+            f"permutation must have {expected}, found {order.tolist()!r:.60} of shape {tuple(order.shape)}"
+        )
+
+    def moved(k: Tensor) -> Tensor:
+        if order.shape[-1] != k.shape[1] or (order.ndim == 2 and len(order) != len(k)):
+            raise ValueError(f"a permutation of shape {tuple(order.shape)} cannot order {len(k)} rows of {k.shape[1]}")
+        return k.gather(1, order.to(k.device).expand(len(k), -1)[..., None, None].expand_as(k))
+
+    edits = []
+    for layer in check_layers(model, layers):
+        edit = Edit(model, hook_name(model, "k", layer), lambda k, hook: moved(k))
+        edit.moves = moved
+        edits.append(edit)
+    return recipe_of(edits)
+
+
 def _real(values: Any, what: str) -> Tensor:
     """Real numbers as a tensor. Raises TypeError for anything else (strings, truth values, complex numbers), and
     ValueError for whole numbers that are too large."""
@@ -240,6 +294,8 @@ def _ablate_projection(
         weight = (now.W_K_stored if where == "keys" else now.W_Q).to(x.device)
         rows = weight[:, removed.dims] if removed.along is None else removed.along.to(weight) @ weight
         projection = einsum(removed.excess(x), rows, "batch pos dim, head dim d_head -> batch pos head d_head")
+        for earlier in edit.earlier():
+            projection = projection if earlier.moves is None else earlier.moves(projection)
         return projected - projection.to(projected.dtype)
 
     names = [circuit.input_name, hook_name(model, "k" if where == "keys" else "q", circuit.layer)]

@@ -18,7 +18,6 @@ from interp.analyses.attention.figures import (
     outlier_contributions,
     outlier_values,
 )
-from interp.analyses.attention.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
 from interp.analyses.encoding.atlas.figures import direction_atlas
 from interp.analyses.encoding.figures import (
     dimension_slopes,
@@ -61,6 +60,7 @@ from interp.analyses.probing.figures import (
     topk_probes,
 )
 from interp.analyses.registry import analyses
+from interp.analyses.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
 from interp.figures.views import show_images
 from interp.results.result import Result
 

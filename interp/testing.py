@@ -11,7 +11,7 @@ All weights of a toy model are random, biases included, because a bias of zero w
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -387,8 +387,16 @@ def _assert_close(found: Tensor, expected: Tensor, atol: float, what: str) -> No
         raise AssertionError(f"{what} by {float(apart.max()):.1e} in a log-probability ({values}); allowed {atol:.0e}")
 
 
-def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts: Source, *, rtol: float = 1e-5) -> None:
-    """Check that the result of an observer does not depend on how a corpus is divided into batches or processes.
+def assert_observer_merges(
+    make: Callable[[Any], Observer],
+    model: Model,
+    texts: Source,
+    *,
+    others: Sequence[Callable[[Any], Observer]] = (),
+    rtol: float = 1e-5,
+) -> None:
+    """Check that the result of an observer does not depend on how a corpus is divided into batches or processes, and
+    that its options tell it from others.
 
     The result must be the same for one batch, for batches of one row, and for three parts that are merged. For an
     encoder, half of the tokens are masked.
@@ -396,10 +404,12 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
     Args:
         make: model → a new observer, with the same options every time.
         texts: three or more texts of different lengths, so that rows of a batch are padded.
+        others: model → a new observer of the same class, each with another value of one argument. If it reads something
+            else, its options have to differ, because equal observers are filled once (`interp.passes.shared`).
         rtol: the largest allowed difference in a state, as a share of the largest number in it.
 
-    Raises AssertionError that says which state differs and by how much, and if nothing is observed. Raises ValueError
-    for fewer texts, or texts of equal length.
+    Raises AssertionError that says which state differs and by how much, if options omit an argument, and if nothing is
+    observed. Raises ValueError for fewer texts, or texts of equal length.
 
     Examples:
         >>> from interp.analyses.attention.patterns import AttentionByClass
@@ -417,6 +427,12 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
         raise AssertionError("the observer observed nothing; hooks(batch) must return hooks that call add")
     observe(model, rows, single, progress=False)
     _assert_same_states(single, whole, rtol, "batches of one row differ from one batch of all")
+    for number, make_other in enumerate(others):
+        other = make_other(model)
+        observe(model, batches(model, texts, batch_size=64, **how), other, progress=False)
+        if other.options == whole.options:
+            what = f"its options, {whole.options}, are those of the observer others[{number}]"
+            _assert_same_states(other, whole, 0.0, f"{what}, which reads something else; add the argument to options")
     merged = make(model)
     for index in range(_PARTS):
         part = make(model)
@@ -429,6 +445,9 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
 
 
 def _assert_same_states(one: Observer, other: Observer, rtol: float, what: str) -> None:
+    shapes = [{name: tuple(value.shape) for name, value in observer.state.items()} for observer in (one, other)]
+    if shapes[0] != shapes[1]:
+        raise AssertionError(f"{what}: states {shapes[0]} and {shapes[1]}")
     for name, value in one.state.items():
         expected = other.state[name]
         apart = (value - expected).abs()[value != expected].nan_to_num(torch.inf)

@@ -18,7 +18,7 @@ from naming import naming
 from toys import every_table, toy
 
 import interp
-from interp import attention, encoding, frequency, generation, hooks, probing
+from interp import attention, encoding, frequency, generation, hooks, probing, sinks
 from interp.analyses.probing.atlas.tables import Atlas
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
@@ -122,7 +122,9 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
     "attention.dimension_profile": lambda s: attention.dimension_profile(s.model, s.texts, **quiet),
-    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, sinks=True, **quiet),
+    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, **quiet),
+    "sinks.study": lambda s: sinks.study(s.model, s.texts, **quiet),
+    "hooks.permute_keys": lambda s: s.forward(hooks.permute_keys(s.model, range(9, -1, -1))),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
@@ -155,7 +157,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 _SCORES = ["attention_in_text", "scores.check_decomposition", "score_contributions", "scores.score_contributions_at"]
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
-_FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
+_FOLDED |= dict.fromkeys(
+    ["hooks.ablate_dims", "attention.ablation_effect", "attention.study", "sinks.study"], FOLDED_SCORES
+)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
 _RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
@@ -200,8 +204,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",
-        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_low "
-        "mauve_high mauve_sd perplexity n_texts n_tokens",
+        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd "
+        "perplexity n_texts n_tokens",
         "intervals": "decoder scale measure value low high difference difference_low difference_high",
     },
     attention.AttentionStudy: {
@@ -223,19 +227,24 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "outlier_share": "layer key_class n_dims gap outlier_share control_share share_beyond share_beyond_low "
         "share_beyond_high",
         "correlations": "layer dim log_unigram attention_received n_tokens",
-        "sinks": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
+    },
+    sinks.SinkStudy: {
+        "heads": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
         "value_norm gap by_direction by_norm n_keys",
-        "sink_rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
-        "sink_summary": "measure value low high n_heads",
-        "sink_dims": "layer head key_class dim gap share abs_share rank outlier massive",
+        "rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
+        "measures": "measure value low high n_heads",
+        "draws": "draw rate",
+        "dims": "layer head key_class dim gap share abs_share rank outlier massive",
         "writers": "dim first_position last_position component layer added share share_low share_high n_activations",
     },
     encoding.EncodingStudy: {
-        "regression": "target r2 adj_r2 n_types n_dims",
+        "regression": "target r2 adj_r2 n_types n_dims spread logit_scale seed",
+        "theory": "predictor r2 r2_low r2_high corr2 slope beyond beyond_low beyond_high median_variance",
         "types": "token_id token alpha predicted",
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
+        "random_orders": "order draw fraction n_dims top1_agreement top1_agreement_low top1_agreement_high n_positions",
         "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
         "n_tokens",
         "steering": "token text requested achieved achieved_low achieved_high kl_others",
@@ -248,6 +257,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "atlas": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
         "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
         "by_construction p p_adjusted",
+        "rotations": "name_a name_b draw value",
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
@@ -263,6 +273,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "topk_rotated bag_of_words",
         "means": "state probe accuracy low high sd",
         "differences": "state probe against difference low high above below n_tasks",
+        "untrained": "task state probe control draw accuracy",
+        "rotations": "task state control draw k accuracy",
         "comparisons": "task state probe against difference low high p p_adjusted",
         "overlap": "task_a task_b state jaccard expected cosine",
         "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
@@ -276,7 +288,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
-    "mauve_low", "mauve_high", "mauve_sd", "through_unigram", "spearman",
+    "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "difference", "difference_low", "difference_high", "log_odds_low", "log_odds_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
@@ -284,6 +296,7 @@ UNKNOWN = {
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
+    "seed", "r2_low", "r2_high", "beyond", "beyond_low", "beyond_high",
 }  # fmt: skip
 """Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
 
@@ -386,7 +399,7 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    questions = ("attention", "encoding", "frequency", "generation", "probing")
+    questions = ("attention", "encoding", "frequency", "generation", "probing", "sinks")
     places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"

@@ -8,6 +8,7 @@ from . import (
     probing as probing,
     registry as registry,
     report as report,
+    sinks as sinks,
 )
 from .declare import Analysis as Analysis, option as option
 from .registry import load_result as load_result

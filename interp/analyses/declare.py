@@ -157,8 +157,11 @@ class Analysis:
             the function first of all, by the command before it loads the model, and by `--dry-run`.
         impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
             model with these options, or None. See `left_out`.
+        unsuited: (model, batches of the text, and any of the options, by name) → the reason why the question cannot be
+            asked of this text, or None. The function raises ValueError with it; a report leaves the question out.
         lacks: (model, and any of the options, by name) → {part: reason} of what the result of a question that can be
             asked lacks, because of the model. See `left_out`.
+        only_more: whether it is no part of a report without `--more`, unless `--settings` has options for it.
         in_report: options that `interp report` sets for this analysis.
         more: options that `interp report --more` sets in addition: further analyses, which are off by default.
         cost: (name of a model, what is read or None, options) → `interp.passes.budget.Cost`, for `--dry-run`. The
@@ -179,7 +182,9 @@ class Analysis:
     part_of: str | None = None
     check: str | None = None
     impossible: str | None = None
+    unsuited: str | None = None
     lacks: str | None = None
+    only_more: bool = False
     cost: str | None = None
     in_report: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -206,6 +211,10 @@ class Analysis:
             self.check_options(options)
         return options
 
+    def is_reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> bool:
+        """Whether `interp report` asks it, with or without `--more`, and with `--settings`."""
+        return more or not self.only_more or self.name in (settings or {})
+
     def check_options(self, given: Mapping[str, Any]) -> None:
         """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
         if self.check:
@@ -224,17 +233,24 @@ class Analysis:
             {}
         """
 
-        def said(place: str | None) -> Any:
-            if place is None:
-                return None
-            reason = resolve_name(place)
-            return reason(model, **{name: options[name] for name in signature(reason).parameters if name in options})
-
-        if why := said(self.impossible):
+        if why := _said(self.impossible, options, model):
             return {self.name: why}
-        return {f"{self.name}: {part}": why for part, why in (said(self.lacks) or {}).items()}
+        return {f"{self.name}: {part}": why for part, why in (_said(self.lacks, options, model) or {}).items()}
+
+    def why_unsuited(self, model: Any, text: Any, options: Mapping[str, Any]) -> str | None:
+        """Why the question cannot be asked of a text, or None if it can."""
+        why: str | None = _said(self.unsuited, options, model, text)
+        return why
 
     @property
     def kind(self) -> "type[Result]":
         found: type[Result] = resolve_name(self.result)
         return found
+
+
+def _said(place: str | None, options: Mapping[str, Any], *of: Any) -> Any:
+    """What a declared function says of a model or a text and of those options that it takes; None if there is none."""
+    if place is None:
+        return None
+    reason = resolve_name(place)
+    return reason(*of, **{name: options[name] for name in signature(reason).parameters if name in options})

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from interp.analyses.declare import Analysis, Options, option
 from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
+from interp.results.earlier import saved_in
 
 if TYPE_CHECKING:
     from interp.results.result import Result
 
 __all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "load_result"]
-__all__ += ["names", "others"]
+__all__ += ["names", "others", "saved_names"]
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
-OWN = ("frequency", "generation", "attention", "encoding", "probing")
+OWN = ("frequency", "generation", "attention", "sinks", "encoding", "probing")
 _OF_RESULTS = "weight_hash architecture attention n_layers active_hooks versions commit caveats left_out quantised_from"
 _OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
 RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")
@@ -92,17 +93,24 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
     This is the list that reports, pages and `--dry-run` show.
 
     Args:
-        options: those of each analysis, by name. Default: the defaults of each.
+        options: those of each analysis to ask, by name. Default: all analyses, with their defaults.
 
     Examples:
         >>> from interp.testing import toy_encoder
-        >>> left_out(toy_encoder())
-        {'generation': 'an encoder (BERT) does not continue text; expected a causal model'}
+        >>> why = left_out(toy_encoder())
+        >>> list(why), why["generation"]
+        (['generation', 'sinks: writers'], 'an encoder (BERT) does not continue text; expected a causal model')
     """
     found: dict[str, str] = {}
     for name, one in analyses().items():
-        found |= one.left_out(model, (options or {}).get(name, {}))
+        if options is None or name in options:
+            found |= one.left_out(model, {} if options is None else options[name])
     return found
+
+
+def saved_names(run: Path) -> list[str]:
+    """The names of the results in the directory of a run, in the order of the page."""
+    return [name for name in names() if saved_in(run, name)]
 
 
 def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> "Result":
@@ -127,15 +135,16 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
     run = Path(directory)
     if (run / "result.json").is_file():
         analysis, run = analysis or run.resolve().name, run.resolve().parent
-    held = [name for name in names() if (run / name / "result.json").is_file()]
-    if analysis is None and len(held) > 1:
-        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
+    held = saved_names(run)
+    own = [name for name in held if (run / name / "result.json").is_file()]
+    if analysis is None and len(own) > 1:
+        raise ValueError(f"{run} holds {', '.join(own)}; say which: load_result({str(run)!r}, {own[0]!r})")
     if not held or analysis not in (None, *held):
         inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
         found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
         found = found if run.is_dir() else "there is no such directory"
         raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
-    return load(analysis or held[0]).kind.load(run)
+    return load(analysis or own[0]).kind.load(run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """All questions on one model and one text."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -42,8 +43,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
     `interp.corpora.batches`.
 
-    Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, `EncodingStudy`,
-    `ProbingStudy`, and those of other packages.
+    Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, with `more`
+    `SinkStudy`, `EncodingStudy`, `ProbingStudy`, and those of other packages.
 
     Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read.
 
@@ -77,16 +78,17 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     shared = {"counts": unigram, "seed": options.seed}
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
 
-    own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
+    reported, own = _reported(options)
     absent = left_out(model, own)
-    for name in [name for name, one in analyses().items() if one.reads == "prompts" and name not in absent]:
+    for name in [name for name, one in reported.items() if one.reads == "prompts" and name not in absent]:
         lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
             absent[name] = str(error)
-    possible = {name: one for name, one in analyses().items() if name not in absent}
-    for name in analyses().keys() - possible.keys():
+    absent |= _unsuited(model, {name: one for name, one in reported.items() if name not in absent}, data, own)
+    possible = {name: one for name, one in reported.items() if name not in absent}
+    for name in reported.keys() - possible.keys():
         warn(f"no {name}: {absent[name]}")
 
     def asked(analysis: Analysis) -> Passes[Result]:
@@ -117,3 +119,17 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         found[name] = yield from asked(one)
         finished(found[name])
     return [found[name] for name in possible]
+
+
+def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, dict[str, Any]]]:
+    """The analyses of a report, and the options of each."""
+    chosen: Any = {"more": options.more, "settings": options.settings}
+    reported = {name: one for name, one in analyses().items() if one.is_reported(**chosen)}
+    return reported, {name: one.reported(**chosen) for name, one in reported.items()}
+
+
+def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], own: Any) -> dict[str, str]:
+    """The analyses that cannot be asked of the text, and why."""
+    reading = {name: one for name, one in reported.items() if one.reads in ("text", "masked text")}
+    reasons = {name: one.why_unsuited(model, data[one.reads], own[name]) for name, one in reading.items()}
+    return {name: why for name, why in reasons.items() if why}

@@ -70,7 +70,7 @@ def say_all(
     as_json: bool,
 ) -> None:
     """Print what a report on each model would need."""
-    own = [(one, _in_report(one, options)) for one in analyses().values()]
+    own = [(one, _in_report(one, options)) for one in _reported(options)]
     left_out = {name: _left_out(name, how, own) for name in names}
     budgets = {name: budget_of_all(name, corpus, {**options, **how}, left_out[name] or {}) for name in names}
     found = {name: _measured(None, name, corpus, options, how) for name in names if measure}
@@ -98,7 +98,7 @@ def budget_of_all(
     given = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
     of_pairs = {"limit": limit} | {kind: given[kind] for kind in kinds(PairOptions).values() if kind in given}
     costs, later = {}, 0
-    for one in (one for one in analyses().values() if one.name not in left_out):
+    for one in (one for one in _reported(options) if one.name not in left_out):
         of_reads = {"pairs": (pairs, of_pairs), "prompts": (corpus, {})}
         data, shared = of_reads.get(one.reads, (corpus, given))
         own = _known(options, ModelOptions) | named(one.options, shared) | _in_report(one, options)
@@ -116,6 +116,12 @@ def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], 
     names = {kind: option for option, kind in kinds(declared).items() if kind in ("batch_size", "context")}
     batch = {kind: options[option] for kind, option in names.items() if option in options}
     return budget(name, costs, _known(options, ModelOptions) | batch, names)
+
+
+def _reported(options: Mapping[str, Any]) -> list[Analysis]:
+    """The analyses of a report with these options."""
+    more: Any = {"more": options.get("more", False), "settings": options.get("settings")}
+    return [one for one in analyses().values() if one.is_reported(**more)]
 
 
 def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:

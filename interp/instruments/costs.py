@@ -3,14 +3,17 @@
 from typing import Any
 
 from interp.corpora.batching import MASK_RATE
+from interp.instruments.scores import MOST_BYTES
 from interp.instruments.sinks import position_bins
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape
 from interp.passes.budget import Pass
 from interp.passes.groups import MOST
 
-__all__ = ["continued", "predictions", "profile_sums", "sink_sums"]
+__all__ = ["continued", "massive_sums", "predictions", "profile_sums", "score_flops", "score_pass", "sink_sums"]
 
+_SCORES_AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
+_COPIES_OF_SCORES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
 _AT_ONCE = 2**22  # logits that are read together; see interp.instruments.predictions
 _COPIES = 6  # copies of these: shifted logits, exponentials, probabilities, …
 
@@ -37,6 +40,43 @@ def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:
     """The number of sums that `interp.instruments.sinks.Sinks` keeps."""
     ranges = len(position_bins(size.context or TOKENS_PER_ROW))
     return n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
+
+
+def massive_sums(size: Shape) -> int:
+    """The number of values that a `MassiveActivations` keeps."""
+    return len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * size.d_model + 1)
+
+
+def score_flops(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 128) -> tuple[float, float]:
+    """The operations per token of the means and of the key-centred means of a `ScoreContributions`.
+
+    Causal models need `2 n_heads d_head d_model` operations per token and layer for the means, and as many for each
+    class but one to centre them. Encoders first sum over a sequence, so they need twice that number for each class,
+    once per `sequence` of tokens.
+    """
+    product = 2.0 * size.n_heads * size.d_head * size.d_model
+    means = n_classes * product / sequence if size.encoder else product
+    centred = means if size.encoder else (n_classes - 1) * product
+    return n_layers * means, n_layers * centred
+
+
+def score_pass(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 128, by_head: bool = False) -> Pass:
+    """The pass of a `ScoreContributions`.
+
+    By group of texts there are sums of scores, and of contributions too where these take no more than 256 MiB: of each
+    head (`by_head`: pairs are weighted by attention), or of their mean.
+    """
+    heads, d_model = size.n_heads, size.d_model
+    rows = n_layers * heads * n_classes
+    of_texts = 8 * MOST * rows * d_model // (1 if by_head else heads)
+    sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 3 * MOST) + (n_layers + 1) * n_classes + MOST + 1)
+    sums += of_texts if of_texts <= MOST_BYTES else 0
+    # the input of a layer's attention, its rotated queries with their reverse cumulative sums, and keys and values for
+    # every head, in float32; or the dimensions with their correlates in float64
+    per_token = max(4.0 * (3 * d_model + 8 * heads * size.d_head), 8.0 * 4 * d_model)
+    per_batch = _COPIES_OF_SCORES * 4 * _SCORES_AT_ONCE + 12 * heads * size.d_head * d_model
+    flops = sum(score_flops(size, n_layers, n_classes, sequence=sequence))
+    return Pass(what="attention scores", sums=sums, flops=flops, per_token=per_token, per_batch=per_batch)
 
 
 def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:

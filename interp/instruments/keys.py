@@ -169,30 +169,37 @@ class GroupedKeyObserver(KeyObserver):
 
 
 def attention_hooks(
-    model: Model, layer: int, batch: Batch, read: Callable[[Tensor, Tensor], None], site: Literal["input", "v"]
+    model: Model,
+    layer: int,
+    batch: Batch,
+    read: Callable[[Tensor, Tensor], None],
+    site: Literal["input", "v"],
+    *,
+    first_query: int = 0,
 ) -> Recipe:
-    """Hooks that call `read` with the attention that each key of a layer receives from real queries, `[batch, head,
-    key]` at least in float32, and with the input of the attention or the values.
+    """Hooks that call `read` with the attention that each key of a layer receives from real queries, from `first_query`
+    on, `[batch, head, key]` at least in float32, and with the input of the attention or the values.
 
     The attention is computed from queries and keys, a few queries at a time and once for all observers of the batch.
     The pattern is used instead if it is edited, or if queries and keys alone do not determine it.
     """
     real, circuit = batch.mask.bool(), _circuit(model, layer, batch)
+    queries = real & (torch.arange(real.shape[1], device=real.device) >= first_query)
     values = [hook_name(model, "v", layer)] if site == "v" else []
     inputs = [] if values else [input_name(model, layer)]
     if circuit is None:
 
         def from_pattern(other: Tensor, pattern: Tensor) -> None:
             wide = torch.promote_types(pattern.dtype, torch.float32)
-            read(received([(slice(None), slice(None), pattern.to(wide))], real, pattern.shape[1]), other)
+            read(received([(slice(None), slice(None), pattern.to(wide))], queries, pattern.shape[1]), other)
 
         return jointly([*inputs, *values, hook_name(model, "pattern", layer)], from_pattern)
 
     def from_queries(*flow: Tensor) -> None:
         (q, k), (other,) = (flow[:2], flow[2:]) if values else (flow[1:], flow[:1])
-        key = "received", layer
+        key = "received", layer, first_query
         if key not in batch.shared:
-            batch.shared[key] = received(circuit.patterns(q, k, real), real, q.shape[2])
+            batch.shared[key] = received(circuit.patterns(q, k, real), queries, q.shape[2])
         read(batch.shared[key], other)
 
     return jointly([*inputs, circuit.query_name, hook_name(model, "k", layer), *values], from_queries)
@@ -218,15 +225,15 @@ def is_edited(model: Model, batch: Batch) -> bool:
 
 def received(
     patterns: Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]],
-    real: Bool[Tensor, "batch pos"],
+    chosen: Bool[Tensor, "batch pos"],
     n_heads: int,
 ) -> Float[Tensor, "batch head pos"]:
-    """The attention that each key receives from the real queries, from patterns of a few queries and keys at a time."""
+    """The attention that each key receives from these queries, from patterns of a few queries and keys at a time."""
     total: Tensor | None = None
     for queries, keys, pattern in patterns:
         if total is None:
-            total = pattern.new_zeros(len(real), n_heads, real.shape[1])
-        total[..., keys] += over_queries(pattern, real[:, queries])
+            total = pattern.new_zeros(len(chosen), n_heads, chosen.shape[1])
+        total[..., keys] += over_queries(pattern, chosen[:, queries])
     assert total is not None
     return total
 

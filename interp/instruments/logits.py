@@ -77,7 +77,7 @@ class SiteMean(Observer):
         self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
     ) -> None:
         self.name, self.dtype = hook_name(model, site, layer), dtype
-        super().__init__(model.W_U.device, site=self.name)
+        super().__init__(model.W_U.device, site=self.name, dtype=str(dtype))
         self.add_state("sum", (width,))
         self.add_state("n", ())
 

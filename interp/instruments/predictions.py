@@ -81,11 +81,13 @@ class Calibration:
 
 
 class _Positions(NamedTuple):
-    """Some positions: their true tokens and the `lengths` of the groups of texts that they are from. For each row of
-    the sums, what is filled in: sums of probabilities by group, and by position NLL and the probability of each band.
+    """Some positions: their true tokens, and the `groups` of texts that they are from with their `lengths`. For each
+    row of the sums, what is filled in: sums of probabilities by group, and by position NLL and the probability of each
+    band.
     """
 
     targets: Int[Tensor, " pos"]
+    groups: list[int]
     lengths: list[int]
     sums: list[Float[Tensor, "rows d_vocab"]]
     nll: Float[Tensor, "rows pos"]
@@ -219,7 +221,7 @@ class MeanPredictions(LogitsObserver):
         nll = torch.zeros(len(self._rows), len(targets), dtype=torch.float64, device=logits.device)
         mass = nll.new_zeros(len(self._rows), len(self._bands), len(targets))
         sums = [nll.new_empty(len(self._rows), logits.shape[1]) for _ in found]
-        at = _Positions(targets, lengths, sums, nll, mass)
+        at = _Positions(targets, found, lengths, sums, nll, mass)
         for row in range(self._n_shared if self._read_shared(logits, at) else 0, len(self._rows)):
             self._read_one(self.edited(self._rows[row], logits, *activations), row, at)
         _check_finite(nll[:, targets >= 0])
@@ -252,6 +254,8 @@ class MeanPredictions(LogitsObserver):
         _check_finite(log_Z)
         if self._underflows(at.add_up(e, Z, rows), Z, logits.dtype):
             return False
+        if self._n_unedited:
+            self.look_unedited(logits, log_Z[0] + offset[:, 0], at.groups, at.lengths)
         true = logits.gather(1, at.at_targets)[:, 0] - offset[:, 0].double()
         at.nll[rows] = log_Z + self._tops[rows] - true - self._shifts[rows, at.at_targets[:, 0]]
         for number, types in enumerate(self._bands):
@@ -281,6 +285,8 @@ class MeanPredictions(LogitsObserver):
         if logits.dtype != torch.float64 and self._underflows(total, Z, logits.dtype):
             self._read_one(logits.double(), row, at)
             return
+        if row < self._n_unedited:
+            self.look_unedited(logits, log_Z[0] + offset[:, 0], at.groups, at.lengths)
         self.look(self._rows[row], logits, e, Z[0])
         at.nll[row] = log_Z[0] + offset[:, 0] - logits.gather(1, at.at_targets)[:, 0]
         for number, types in enumerate(self._bands):
@@ -291,6 +297,10 @@ class MeanPredictions(LogitsObserver):
     def look(self, variant: int, logits: Tensor, e: Tensor, Z: Tensor) -> None:
         """For subclasses: called with the logits of a variant that is computed separately, with their exponentials and
         with the sums of these over the types, which are multiples of the probabilities."""
+
+    def look_unedited(self, logits: Tensor, log_Z: Tensor, groups: list[int], lengths: list[int]) -> None:
+        """For subclasses: called with the unedited logits and the logarithm of the sum of their exponentials, at
+        positions in the order of the groups of texts that they are from, so many of each."""
 
     def _underflows(self, sums: Tensor, Z: Tensor, dtype: torch.dtype) -> bool:
         """Whether a token's sum of `e / Z` is so small that terms may have been lost, in e or in its quotient."""

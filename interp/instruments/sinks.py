@@ -6,8 +6,9 @@ draws is the mean over the queries that see it,
 
     α_k = mean_m A_mk,
 
-which in causal models are those at k and after it. A head has a sink there if α_k > ε. A score is a product of two
-norms and a cosine, `q_m · k_n = |q_m| |k_n| cos(q_m, k_n)`. Sums of scores and cosines over queries can be computed
+which in causal models are those at k and after it. There queries at the first eight positions do not count, because
+they see so few keys that each draws much of their attention. A head has a sink at k if α_k > ε. A score is a product of
+two norms and a cosine, `q_m · k_n = |q_m| |k_n| cos(q_m, k_n)`. Sums of scores and cosines over queries can be computed
 from sums of queries and of their directions, `Σ_m q_m · k_n = (Σ_m q_m) · k_n`, so nothing grows with the square of a
 row's length.
 """
@@ -29,55 +30,77 @@ from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span, why_no_scores
 from interp.models.sites import Model, Recipe, hook_name
 from interp.passes.groups import MOST
-from interp.results.dense import Dense
-from interp.results.intervals import from_sums
+from interp.results.intervals import about, from_sums
+from interp.support.checks import finite_number
 from interp.support.choices import Several
 
-__all__ = ["SINKS", "SINK_DIMS", "SINK_RATES", "SINK_SUMMARY", "Sinks", "fewest_queries", "position_bins"]
-__all__ += ["sink_dims"]
+__all__ = ["FEWEST_QUERIES", "FIRST_QUERY", "Sinks", "checked_epsilon", "fewest_tokens", "first_query"]
+__all__ += ["position_bins", "why_too_short"]
 
 _KEYS = ("attention", "above", "value_norm")  # means over keys
 _PAIRS = ("score", "cosine", "query_norm", "key_norm")  # means over pairs of a query and a key
-SINKS = ["layer", "head", "first_position", "last_position", "attention", "attention_low", "attention_high", "rate"]
-SINKS += ["rate_low", "rate_high", "uniform", *_PAIRS, "value_norm", "gap", "by_direction", "by_norm", "n_keys"]
-"""The columns of `Sinks.table`."""
-SINK_RATES = ["layer", "first_position", "last_position", "rate", "rate_low", "rate_high", "attention"]
-SINK_RATES += ["attention_low", "attention_high", "uniform", "n_keys"]
-"""The columns of `Sinks.by_layer`."""
-SINK_SUMMARY = ["measure", "value", "low", "high", "n_heads"]
-"""The columns of `Sinks.summary`."""
-SINK_DIMS = ["layer", "head", "key_class", "dim", "gap", "share", "abs_share", "rank", "outlier", "massive"]
-"""The columns of `sink_dims`."""
-_SHOWN = 10  # dimensions per head
+FIRST_QUERY = 8
+"""The position of the first query that counts in causal models, where a query sees only keys up to its own position."""
+FEWEST_QUERIES = 16
+"""A position counts only in rows in which at least so many of these queries see it."""
+_HEADS = ["layer", "head", "first_position", "last_position", "attention", "attention_low", "attention_high", "rate"]
+_HEADS += ["rate_low", "rate_high", "uniform", *_PAIRS, "value_norm", "gap", "by_direction", "by_norm", "n_keys"]
+_RATES = ["layer", "first_position", "last_position", "rate", "rate_low", "rate_high", "attention"]
+_RATES += ["attention_low", "attention_high", "uniform", "n_keys"]
+_MEASURES = ["measure", "value", "low", "high", "n_heads"]
 
 
-def fewest_queries(epsilon: float) -> int:
-    """The smallest number of queries for which a sink is meaningful. In a causal row with fewer, attention that is
-    uniform over the keys a query sees would give the first position more than ε on average, `(1 + 1/2 + … + 1/n) / n`.
-
-    Raises ValueError for an ε outside 0 … 1.
-
-    Examples:
-        >>> fewest_queries(0.3)
-        10
-    """
+def checked_epsilon(epsilon: float | int) -> float:
+    """The share of attention above which a position is a sink. Raises ValueError if it lies outside 0 … 1, and
+    TypeError if it is not a number."""
+    epsilon = finite_number(epsilon, "epsilon")
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon is a share of attention and must lie between 0 and 1, found {epsilon}")
-    n, total = 1, 1.0
-    while total / n > epsilon:
-        n += 1
-        total += 1 / n
-    return n
+    return epsilon
+
+
+def first_query(seen: Span) -> int:
+    """The position of the first query that counts: 8 if queries see only keys up to their own position, else 0."""
+    return FIRST_QUERY if seen.causal else 0
+
+
+def fewest_tokens(model: Model) -> int:
+    """How long a row must be for its first position to count: 24 tokens in causal models, 16 in encoders.
+
+    Examples:
+        >>> from interp.testing import toy_decoder, toy_encoder
+        >>> fewest_tokens(toy_decoder()), fewest_tokens(toy_encoder())
+        (24, 16)
+    """
+    return first_query(span(model, 0)) + FEWEST_QUERIES
+
+
+def why_too_short(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
+    """Why no row of a text has a position that counts, or None if one has. Reads up to the first row that has, without
+    the model."""
+    spans, longest = {span(model, layer) for layer in check_layers(model, layers)}, 0
+    for batch in text:
+        real = batch.mask.bool()
+        if any(_Counted.of(seen, real, [0]).here[:, 0].any() for seen in spans):
+            return None
+        longest = max(longest, int(real.sum(1).max()))
+    how = "give longer texts or a larger context"
+    return f"{_too_short(model)} and the longest row of this text has {longest}; {how}"
+
+
+def _too_short(model: Model) -> str:
+    return f"sinks need rows of {fewest_tokens(model)} tokens or more,"
 
 
 class Sinks(KeyObserver):
     """The attention that positions draw, by layer, head and position, with scores as cosine and norms, and value norms.
 
-    A position of a row counts if at least `fewest_queries(epsilon)` queries see it (10 at ε = .3). Padding is neither
-    query nor key. Positions are counted from the beginning of a row, and later ones are grouped as in
-    `interp.attention.massive`: 0, 1, 2, 3, 4 to 15, 16 to 63, and so on.
+    In causal models only queries from position 8 on count (`FIRST_QUERY`), and everywhere a position of a row counts if
+    at least 16 of these queries see it (`FEWEST_QUERIES`). Padding is neither query nor key. Positions are counted from
+    the beginning of a row, and later ones are grouped as in `interp.instruments.massive`: 0, 1, 2, 3, 4 to 15, 16 to
+    63, and so on.
 
-    After `observe` there are `table`, `by_layer`, `summary`, and `first_class`, the most frequent class of the first
+    After `observe` there are `table`, `by_layer`, `measures`, and `first_class`, the most frequent class of the first
     position. If scores are more than products of a query and a key that interp can read (`why_no_scores`), what is
     made of scores is NaN.
 
@@ -86,8 +109,8 @@ class Sinks(KeyObserver):
         layers: TransformerLens' block numbers. Default: all.
         epsilon: the attention above which a position is a sink.
 
-    Raises ValueError for a layer that does not exist, and for an ε that lies outside 0 … 1 or would need rows longer
-    than the model's context.
+    Raises ValueError for a layer that does not exist, for an ε outside 0 … 1, and for a model whose context is shorter
+    than 24 tokens (16 for encoders).
 
     Examples:
         >>> from interp.corpora import batches, token_classes
@@ -95,9 +118,9 @@ class Sinks(KeyObserver):
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> observer = Sinks(model, token_classes(model))
-        >>> observe(model, batches(model, ["w0 w1 w2"] * 20, context=12), observer, progress=False)
-        >>> observer.table.groupby("first_position")["n_keys"].max().to_dict()  # 3 and later are seen by too few
-        {0: 5, 1: 5, 2: 5}
+        >>> observe(model, batches(model, ["w0 w1 w2"] * 20, context=24), observer, progress=False)
+        >>> observer.table.groupby("first_position")["n_keys"].max().to_dict()  # 9 and later are seen by too few
+        {0: 2, 1: 2, 2: 2, 3: 2, 4: 10}
     """
 
     def __init__(
@@ -105,32 +128,17 @@ class Sinks(KeyObserver):
     ) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, epsilon=epsilon)
-        self.epsilon, self.fewest, n_ctx = epsilon, fewest_queries(epsilon), int(model.cfg.n_ctx)
-        if self.fewest > n_ctx:
-            raise ValueError(f"{self._too_short} longer than the model's context of {n_ctx}; choose a larger epsilon")
-        self.starts, heads = position_bins(n_ctx), model.cfg.n_heads
+        self.epsilon = checked_epsilon(epsilon)
+        heads, n_ctx = model.cfg.n_heads, int(model.cfg.n_ctx)
+        if n_ctx < fewest_tokens(model):
+            raise ValueError(f"{_too_short(model)} longer than the model's context of {n_ctx}")
+        self.starts = position_bins(n_ctx)
         self.reads_scores = why_no_scores(model) is None
         self.add_state("first", (len(classes.names),))
         for layer in chosen:
             self.add_state(f"{layer}.counts", (MOST, 3, len(self.starts)), "groups")
             self.add_state(f"{layer}.keys", (MOST, len(_KEYS), heads, len(self.starts)), "groups")
             self.add_state(f"{layer}.pairs", (MOST, len(_PAIRS), heads, len(self.starts)), "groups")
-
-    @property
-    def _too_short(self) -> str:
-        return f"a sink at epsilon = {self.epsilon:g} needs rows of {self.fewest} tokens or more,"
-
-    def check_rows(self, text: Batches) -> None:
-        """Raise ValueError for a text in which no row is long enough. Reads up to the first row that is, without the
-        model."""
-        longest, spans = 0, {span(self.model, layer) for layer in self.layers}
-        for batch in text:
-            real = batch.mask.bool()
-            if any(_Counted.of(seen, real, self.starts, self.fewest).here[:, 0].any() for seen in spans):
-                return
-            longest = max(longest, int(real.sum(1).max()))
-        how = "give longer texts or a larger context, or choose a larger epsilon"
-        raise ValueError(f"{self._too_short} and the longest row of this text has {longest}; {how}")
 
     def hooks(self, batch: Batch) -> Recipe:
         recipe = super().hooks(batch)
@@ -139,9 +147,11 @@ class Sinks(KeyObserver):
         return recipe
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        counted = _Counted.of(span(self.model, layer), keys.real, self.starts, self.fewest)
+        seen = span(self.model, layer)
+        counted = _Counted.of(seen, keys.real, self.starts)
         self.add_rows(f"{layer}.counts", counted.counts(), keys.batch)
-        recipe = attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys, counted), "v")
+        read = partial(self._read, layer, keys, counted)
+        recipe = attention_hooks(self.model, layer, keys.batch, read, "v", first_query=first_query(seen))
         if self.reads_scores:
             circuit = qk_circuit(self.model, layer)
             names = circuit.query_name, hook_name(self.model, "k", layer)
@@ -155,7 +165,7 @@ class Sinks(KeyObserver):
         self.add_rows(f"{layer}.keys", counted.by_position(values), keys.batch)
 
     def _read_scores(self, circuit: QKCircuit, keys: KeyClassBatch, counted: "_Counted", q: Tensor, k: Tensor) -> None:
-        q = keys.zero_padded(circuit.rotate(q).to(keys.one_hot))
+        q = circuit.rotate(q).to(keys.one_hot) * counted.queries[..., None, None]
         k = circuit.rotate(k).to(q)
         k_size = k.norm(dim=-1)
         k, k_size = (one.repeat_interleave(q.shape[2] // k.shape[2], 2) for one in (k, k_size))
@@ -169,7 +179,7 @@ class Sinks(KeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per layer, head and range of positions that was read (layer, head, first_position, last_position,
+        """One row per layer, head and range of positions that counts (layer, head, first_position, last_position,
         attention, attention_low, attention_high, rate, rate_low, rate_high, uniform, score, cosine, query_norm,
         key_norm, value_norm, gap, by_direction, by_norm, n_keys).
 
@@ -191,7 +201,7 @@ class Sinks(KeyObserver):
         columns |= {name: sums.whole.mean(name) for name in (*_PAIRS, "value_norm")}
         columns |= sums.whole.split()._asdict() | {"n_keys": sums.whole.n_keys[:, None]}
         keys = {"layer": self.layers, "head": range(self.model.cfg.n_heads)}
-        return self._tidy(keys, columns, SINKS)
+        return self._tidy(keys, columns, _HEADS)
 
     @property
     def by_layer(self) -> pd.DataFrame:
@@ -202,25 +212,32 @@ class Sinks(KeyObserver):
         for name, of in (("rate", "above"), ("attention", "attention")):
             value, low, high = sums.interval(partial(_over_heads, name=of))
             columns |= {name: value, f"{name}_low": low.clip(0), f"{name}_high": high.clip(max=1)}
-        return self._tidy({"layer": self.layers}, columns, SINK_RATES)
+        return self._tidy({"layer": self.layers}, columns, _RATES)
 
     @property
-    def summary(self) -> pd.DataFrame:
+    def measures(self) -> pd.DataFrame:
         """Measures of the first position, over heads (measure, value, low, high, n_heads).
 
         - `rate`: the sink rate, which is the share of layers, heads and rows with a sink at the first position;
         - `direction_ratio`: `Σ by_direction / Σ gap` over the heads whose mean attention to it is above ε, which is
           above 1 where the norm of the key works against its direction;
-        - `value_ratio`: for the same heads, the mean norm of its values divided by that of all other values.
+        - `value_ratio`: for the same heads, the mean norm of its values divided by that of all other values. Its
+          interval is that of its logarithm.
         """
         sums = self._sums
         sinks = sums.whole.mean("attention")[..., 0] > self.epsilon
         rate, low, high = sums.interval(_rate)
         rows: list[Any] = [("rate", rate, low.clip(0), high.clip(max=1), sinks.size)]
-        for measure, of in (("direction_ratio", _direction_ratio), ("value_ratio", _value_ratio)):
-            if self.reads_scores or of is _value_ratio:
-                rows.append((measure, *sums.interval(partial(of, sinks=sinks)), int(sinks.sum())))
-        return pd.DataFrame(rows, columns=SINK_SUMMARY).astype(dict.fromkeys(SINK_SUMMARY[1:4], "float64"))
+        if self.reads_scores:
+            rows.append(("direction_ratio", *sums.interval(partial(_direction_ratio, sinks=sinks)), int(sinks.sum())))
+        logs = sums.interval(partial(_log_value_ratio, sinks=sinks))
+        rows.append(("value_ratio", *map(np.exp, logs), int(sinks.sum())))
+        return pd.DataFrame(rows, columns=_MEASURES).astype(dict.fromkeys(_MEASURES[1:4], "float64"))
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What a result records about these intervals (`interp.results.intervals.about`)."""
+        return about(len(self._sums.sizes), self.stretches_per_group)
 
     @property
     def first_class(self) -> str:
@@ -234,7 +251,7 @@ class Sinks(KeyObserver):
         if not self.reads_scores:
             groups[2].fill(np.nan)
         if not groups[0][:, :, 0, 0].any():
-            raise ValueError(f"{self._too_short} and there was none; give longer texts, or choose a larger epsilon")
+            raise ValueError(f"{_too_short(self.model)} and there was none; give longer texts or a larger context")
         sizes = groups[0][:, :, 0].sum((1, 2))
         read = tuple(one[sizes > 0] for one in groups)
         return _Sums(read, _Totals(*(one.sum(0) for one in read)), sizes[sizes > 0], self.stretches_per_group)
@@ -249,23 +266,25 @@ class Sinks(KeyObserver):
 
 
 class _Counted(NamedTuple):
-    """The positions of a batch that count, how many queries see each, the attention that each would draw if attention
-    were uniform, and the range of each position as a one-hot vector."""
+    """The positions of a batch that count and the queries that do, how many of these see each position, the attention
+    that each would draw if attention were uniform, and the range of each position as a one-hot vector."""
 
     here: Bool[Tensor, "batch pos"]
+    queries: Bool[Tensor, "batch pos"]
     viewers: Float[Tensor, "batch pos"]
     uniform: Float[Tensor, "batch pos"]
     ranges: Float[Tensor, "pos range"]
 
     @classmethod
-    def of(cls, seen: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int], fewest: int) -> "_Counted":
-        one = real.to(torch.float32 if real.device.type == "mps" else torch.float64)
-        viewers = seen.over_queries(one)
-        uniform = seen.over_queries(one / seen.up_to(one).clamp(min=1)) / viewers.clamp(min=1)
+    def of(cls, seen: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int]) -> "_Counted":
         places = torch.arange(real.shape[1], device=real.device)
+        queries = real & (places >= first_query(seen))
+        wide = torch.float32 if real.device.type == "mps" else torch.float64
+        viewers = seen.over_queries(queries.to(wide))
+        uniform = seen.over_queries(queries / seen.up_to(real.to(wide)).clamp(min=1)) / viewers.clamp(min=1)
         numbers = torch.bucketize(places, torch.tensor(starts, device=real.device), right=True) - 1
-        ranges = torch.nn.functional.one_hot(numbers, len(starts)).to(one)
-        return cls(real & (viewers >= fewest), viewers, uniform, ranges)
+        ranges = torch.nn.functional.one_hot(numbers, len(starts)).to(wide)
+        return cls(real & (viewers >= FEWEST_QUERIES), queries, viewers, uniform, ranges)
 
     def by_position(self, values: Float[Tensor, "batch measure head pos"]) -> Float[Tensor, "batch measure head range"]:
         """Sums over the positions that count, in each range."""
@@ -348,7 +367,9 @@ def _over_heads(totals: _Totals, name: str) -> Float[np.ndarray, "layer range"]:
 
 
 def _rate(totals: _Totals) -> Float[np.ndarray, ""]:
-    return np.asarray(totals.mean("above")[..., 0].mean())
+    """The mean over heads of the layers in which the first position counts, which need not be those with a window."""
+    rates = totals.mean("above")[..., 0]
+    return _over(np.nansum(rates), np.isfinite(rates).sum())
 
 
 def _direction_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
@@ -356,51 +377,9 @@ def _direction_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> 
     return _over(split.by_direction[..., 0][sinks].sum(), split.gap[..., 0][sinks].sum())
 
 
-def _value_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
+def _log_value_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
     ratio = _over(totals.mean("value_norm"), totals.elsewhere("value_norm"))[..., 0][sinks]
-    return _over(ratio.sum(), ratio.size)
-
-
-def sink_dims(
-    sinks: pd.DataFrame, gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame, key_class: str, epsilon: float
-) -> pd.DataFrame:
-    """The dimensions that make the sinks: for each head whose mean attention to the first position is above ε, the ten
-    dimensions with the largest |gap| between the class of the first position and other keys.
-
-    Args:
-        sinks: `Sinks.table`.
-        gaps, outliers, massive: the tables of a study.
-        key_class: the class of the first position. If it has no gaps, as `other` has none, the table is empty.
-
-    Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive). `gap`, `share` and
-    `abs_share` are as in `gaps`, and `rank` is by |gap| (with the lower dimension first in ties). `outlier` and
-    `massive` say whether the dimension is an outlier, or has a massive activation, in the state that enters the layer.
-
-    Examples:
-        >>> import interp
-        >>> from interp.testing import toy_decoder
-        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "epsilon": 0.2, "progress": False}
-        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, context=24, **options)
-        >>> tables = study.sinks, study.gaps, study.outliers, study.massive
-        >>> sink_dims(*tables, key_class="other", epsilon=0.2).empty
-        True
-    """
-    found = sinks.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
-    if key_class not in gaps.arrays.indexes["key_class"]:
-        found = found.iloc[:0]
-    known = {"outlier": outliers[["state", "dim"]], "massive": massive[["state", "dim"]]}
-    sets = {name: set(table.itertuples(index=False, name=None)) for name, table in known.items()}
-    rows: list[Any] = []
-    for layer, head in found.itertuples(index=False, name=None):
-        part = gaps.arrays.sel(layer=layer, head=head, key_class=key_class)
-        values = {name: part[name].to_numpy() for name in ("gap", "share", "abs_share")}
-        largest = np.argsort(-np.abs(values["gap"]), kind="stable")[:_SHOWN]
-        for rank, dim in enumerate(part["dim"].to_numpy()[largest].tolist(), 1):
-            of_dim = (values[name][largest[rank - 1]] for name in values)
-            rows.append((layer, head, key_class, dim, *of_dim, rank, *((layer, dim) in sets[name] for name in sets)))
-    kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64") | dict.fromkeys(["outlier", "massive"], "bool")
-    whole = dict.fromkeys(["layer", "head", "dim", "rank"], "int64")
-    return pd.DataFrame(rows, columns=SINK_DIMS).astype(kinds | whole | {"key_class": "object"})
+    return np.asarray(np.log(_over(ratio.sum(), ratio.size)))
 
 
 def position_bins(n_ctx: int) -> list[int]:

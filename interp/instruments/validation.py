@@ -20,7 +20,7 @@ from scipy.stats import norm
 from interp.instruments.decomposition import Decomposition
 from interp.models.embeddings import Embeddings
 
-__all__ = ["cross_validated", "folds"]
+__all__ = ["cross_validated", "errors_on_unseen", "folds", "r2_on_unseen"]
 
 _FOLDS = 10
 _OPEN = 1e-5  # the smallest pivot at which the types outside a fold determine the slope
@@ -56,6 +56,32 @@ def cross_validated(
         >>> cross_validated(E, decompose(E, y), y).round(2).to_dict("records")
         [{'cv_r2': 0.76, 'cv_r2_low': 0.71, 'cv_r2_high': 0.79}]
     """
+    return r2_on_unseen(targets, errors_on_unseen(embeddings, found, targets))
+
+
+def r2_on_unseen(
+    targets: Float[np.ndarray, "types targets"], errors: Float[np.ndarray, "types targets"]
+) -> pd.DataFrame:
+    """The table of `cross_validated`, from the errors on types that the regression has not seen."""
+    squares, around_mean = errors**2, (targets - targets.mean(0)) ** 2
+    ratio = squares.sum(0) / around_mean.sum(0)
+    with np.errstate(invalid="ignore"):  # all errors are 0
+        spread = (squares / squares.mean(0) - around_mean / around_mean.mean(0)).std(0, ddof=1)
+    reach = norm.ppf(0.975) * spread / np.sqrt(len(targets))
+    return pd.DataFrame(
+        {"cv_r2": 1 - ratio, "cv_r2_low": 1 - ratio * np.exp(reach), "cv_r2_high": 1 - ratio * np.exp(-reach)}
+    )
+
+
+def errors_on_unseen(
+    embeddings: Embeddings, found: Decomposition, targets: Float[np.ndarray, "types targets"]
+) -> Float[np.ndarray, "types targets"]:
+    """Each target minus its prediction by the regression on the types of the other nine folds; NaN if these types do
+    not determine the slope.
+
+    Args:
+        found: the decomposition of the embeddings with these targets.
+    """
     n, fold = found.n_types, folds(found.n_types)
     whitening = (found.components[: found.rank] / found.singular[: found.rank, None]).T
     along = np.vstack([found.along[: found.rank], np.sqrt(n) * found.level])
@@ -71,14 +97,7 @@ def cross_validated(
         along_axes, intercepts = whitening @ slopes[:-1], slopes[-1] / np.sqrt(n)
         for where, block in _centred(embeddings, held_out, found):
             errors[held_out[where]] = y[where] - block @ along_axes - intercepts
-    squares, around_mean = errors**2, (targets - targets.mean(0)) ** 2
-    ratio = squares.sum(0) / around_mean.sum(0)
-    with np.errstate(invalid="ignore"):  # all errors are 0
-        spread = (squares / squares.mean(0) - around_mean / around_mean.mean(0)).std(0, ddof=1)
-    reach = norm.ppf(0.975) * spread / np.sqrt(n)
-    return pd.DataFrame(
-        {"cv_r2": 1 - ratio, "cv_r2_low": 1 - ratio * np.exp(reach), "cv_r2_high": 1 - ratio * np.exp(-reach)}
-    )
+    return errors
 
 
 def _centred(

@@ -61,6 +61,8 @@ class Edit:
         self.name, self.function, self.zeroes, self.parts = name, function, zeroes, list(parts)
         self.replaces: Replaced | None = None
         """Dimensions that are replaced in what is projected to this hook point."""
+        self.moves: Callable[[Tensor], Tensor] | None = None
+        """How activations are moved among positions."""
         self._classes = self._classes_of_parts()
 
     def __call__(self, activation: Tensor, hook: Any) -> Tensor | None:

@@ -24,7 +24,7 @@ _SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 _SUMMED_AT_ONCE = 32  # positions
 
 __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "input_name", "qk_circuit", "refuse_folded", "span"]
-__all__ += ["why_no_scores"]
+__all__ += ["why_no_scores", "why_unreadable"]
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,21 @@ def why_no_scores(model: Model) -> str | None:
     try:
         for layer in range(model.cfg.n_layers):
             qk_circuit(model, layer)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def why_unreadable(model: Model) -> str | None:
+    """Why attention cannot be studied (its patterns do not exist, or weights are not those that the model was trained
+    with), or None if it can."""
+    seen = view(model)
+    try:
+        seen.refuse_drawn()
+        for layer in range(model.cfg.n_layers):
+            hook_name(model, "pattern", layer)
+            seen.attention(layer)
+        refuse_folded(seen)
     except ValueError as error:
         return str(error)
     return None

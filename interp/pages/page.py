@@ -29,7 +29,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from interp.analyses.declare import Analysis
-from interp.analyses.registry import load, names
+from interp.analyses.registry import load, names, saved_names
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.pages.undrawn import Written
@@ -119,7 +119,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """The results in a directory and its subdirectories, except hidden ones."""
     root = Path(directory)
     folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
-    found = {folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in folders}
+    found = {folder: saved_names(folder) for folder in folders}
     return {folder: held for folder, held in found.items() if held}
 
 

@@ -54,9 +54,10 @@ class LargestTokens(Observer):
     def __init__(self, model: Model, sites: Mapping[int, str] | None = None, width: int | None = None) -> None:
         every = {state: state_name(model, state) for state in range(model.cfg.n_layers + 1)}
         self.model, self.sites = model, every if sites is None else dict(sites)
-        super().__init__(model.W_U.device, sites=list(self.sites.values()))
+        width = width or model.cfg.d_model
+        super().__init__(model.W_U.device, sites=[list(site) for site in self.sites.items()], width=width)
         for number in self.sites:
-            self.add_state(f"{number}.largest", (2, width or model.cfg.d_model, KEPT), "largest")
+            self.add_state(f"{number}.largest", (2, width, KEPT), "largest")
 
     def hooks(self, batch: Batch) -> Recipe:
         if batch.rows is None:

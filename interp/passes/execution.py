@@ -42,6 +42,7 @@ from interp.passes import distributed
 from interp.passes.beginnings import compare_bos
 from interp.passes.checkpoint import is_finished
 from interp.passes.observers import Observer, observe, observe_parts, part_of
+from interp.passes.shared import Filled, plan, remember
 from interp.support import memory
 from interp.support.checks import collecting, warn
 
@@ -175,7 +176,7 @@ def execute(
     model: Model, analysis: Passes[_R], *, progress: bool = True, directory: str | os.PathLike[str] | None = None
 ) -> _R:
     """Execute an analysis until it has its result. Readings that it yields together, and whose batches are the same
-    (their `settings` are equal), share one forward pass.
+    (their `settings` are equal), share one forward pass, and equal observers are filled once (`interp.passes.shared`).
 
     Args:
         progress: whether to show a progress bar for each pass.
@@ -188,16 +189,21 @@ def execute(
     Raises the errors of the analysis, and ValueError for a directory of another run (see `interp.observe`).
     """
     number = 0
+    filled: list[Filled] = []
     with reading_once():
         while True:
             try:
-                wanted = next(analysis)
+                readings = next(analysis)
             except StopIteration as end:
                 return end.value
-            for reading in merged(wanted):
+            for what, batches, observers in merged(readings):
                 number += 1
                 path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
-                _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+                needed = plan(model, batches, observers, filled)
+                if needed.reading:
+                    _read(model, Reading(f"pass {number}, {what}", batches, needed.reading), path, progress)
+                needed.copy()
+                filled += remember(batches, needed.reading)
                 memory.give_back()
 
 

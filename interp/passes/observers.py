@@ -74,7 +74,8 @@ class Observer:
 
     Args:
         device: the device of the states.
-        options: what distinguishes this observer. Observers can be merged and resumed only if their options are equal.
+        options: every argument that changes what is added. Observers can be merged and resumed only if their options
+            are equal, and observers with exactly the same options are filled once (`interp.passes.shared`).
 
     Examples:
         >>> from interp.corpora import batches
@@ -107,7 +108,7 @@ class Observer:
 
     def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
         self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
-        self.options = {"observer": type(self).__name__} | options
+        self.options = {"observer": f"{type(self).__module__}.{type(self).__qualname__}"} | options
         self.state: dict[str, Tensor] = {}
         self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}

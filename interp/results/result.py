@@ -22,6 +22,7 @@ import pandas as pd
 
 from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
+from interp.results.earlier import moved_from
 from interp.results.exports import export
 from interp.results.findings import Finding, findings_table
 from interp.results.latex import latex
@@ -289,21 +290,25 @@ class Result:
 
     @classmethod
     def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
-        """Read what `save` wrote. Labelled arrays are mapped, and read only when they are used.
+        """Read what `save` wrote, or what an earlier version wrote as part of another analysis
+        (`interp.results.earlier`). Labelled arrays are mapped, and read only when they are used.
 
         Raises FileNotFoundError if there is no such result, and ValueError if it belongs to another analysis or lacks
         tables.
         """
-        source = Path(directory) / cls.analysis
+        moved = moved_from(Path(directory), cls.analysis)
+        analysis = moved.analysis if moved else cls.analysis
+        source = Path(directory) / analysis
         described = source / "result.json"
         if not described.is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
         saved = _read(described, lambda path: json.loads(path.read_text(encoding="utf-8")))
         if not isinstance(saved, dict):
             raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; run the analysis again")
-        if saved.get("analysis") != cls.analysis:
-            raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
-        files = {name: source / f"{name}.parquet" for name in (*cls.table_names(), *cls.dense_names())}
+        if saved.get("analysis") != analysis:
+            raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {analysis!r}")
+        names = moved.tables if moved else {name: name for name in (*cls.table_names(), *cls.dense_names())}
+        files = {name: source / f"{saved_as}.parquet" for name, saved_as in names.items()}
         mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
         files |= {name: file for name, file in mapped.items() if file.is_file()}
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
@@ -314,7 +319,9 @@ class Result:
         _check_provenance(described, saved["provenance"])
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
-        return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+        tables = {name: _read(file, readers[name]) for name, file in files.items()}
+        known = moved.brought_up_to_date(tables, saved["provenance"]) if moved else tables
+        return cls(**{"provenance": saved["provenance"]} | known)
 
 
 class _Figures(dict[str, "Figure"]):

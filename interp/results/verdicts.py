@@ -26,7 +26,17 @@ from scipy import stats
 from interp.results.findings import Finding, Verdict
 from interp.support.words import count, finer, printed
 
-__all__ = ["FEWEST_CONTROLS", "FEWEST_MODELS", "SMALLEST", "Comparison", "Control", "compare", "judged", "smallest"]
+__all__ = [
+    "FEWEST_CONTROLS",
+    "FEWEST_MODELS",
+    "SMALLEST",
+    "Comparison",
+    "Control",
+    "compare",
+    "judged",
+    "reaching",
+    "smallest",
+]
 
 Kind: TypeAlias = Literal["draws", "models", "number"]
 Outcome: TypeAlias = Literal["yes", "opposite", "no", "cannot tell"]
@@ -118,8 +128,8 @@ def compare(
         >>> [compare(x, x - 0.01, x + 0.01, chance, smallest=0.02).outcome for x in (0.8, 0.5)]
         ['yes', 'no']
         >>> random = Control("random orders", [i / 100 for i in range(39)])
-        >>> found = compare(0.8, 0.7, 0.9, random, smallest=0.02)
-        >>> round(found.effect, 2), found.p, found.outcome
+        >>> comparison = compare(0.8, 0.7, 0.9, random, smallest=0.02)
+        >>> round(comparison.effect, 2), comparison.p, comparison.outcome
         (0.61, 0.025, 'yes')
     """
     if not smallest > 0:
@@ -225,11 +235,12 @@ it, if the value stays as it is. Cannot tell.
         verdict = "no"
     by_effect = sorted(missed or compared, key=lambda comparison: _or_least(towards * comparison.effect))
     hardest = by_effect[-1 if verdict == "no" else 0]
+    undecided = words.pop("because", "")
     because = ""
     if verdict == "partly":
         because = f"it does not pass {missed[0].control.name}"
     elif verdict == "cannot tell":
-        because = words.pop("because", "") or _undecided(missed, smallest, towards, sample)
+        because = undecided or _undecided(missed, smallest, towards, sample)
     beside = control_form or form
     return Finding(
         question=question, verdict=verdict, measure=measure, value=value, low=low, high=high, control=hardest.median,
@@ -237,6 +248,41 @@ it, if the value stays as it is. Cannot tell.
         effect=hardest.effect, effect_low=hardest.low, effect_high=hardest.high, smallest=smallest, p=hardest.p,
         n_controls=hardest.n, rule=_rule(compared, printed(smallest, finer(form.replace("+", ""), smallest)), towards),
         because=because, form=form, towards=towards, **words,
+    )  # fmt: skip
+
+
+def reaching(
+    *,
+    question: str,
+    measure: str,
+    value: float,
+    low: float,
+    high: float,
+    enough: float,
+    too_little: float,
+    **words: Any,
+) -> Finding:
+    """A finding about a share that is judged by what is asked of it rather than by a control.
+
+    Args:
+        enough: yes where the interval lies at this or above.
+        too_little: no where the interval lies below this; partly in between.
+        words: further fields of `Finding`.
+
+    Examples:
+        >>> print(reaching(
+        ...     question="Do predictions stay?", measure="the share that stays is", value=0.93, low=0.91, high=0.95,
+        ...     enough=0.95, too_little=0.9, form="{:.2f}"))
+        Do predictions stay? The share that stays is 0.93 [0.91, 0.95]; enough: 0.95; too little: below 0.90. Partly.
+    """
+    form = words.get("form", "{:.3f}")
+    ends = printed(enough, form), printed(too_little, form)
+    verdict: Verdict = "yes" if low >= enough else "no" if high < too_little else "partly"
+    return Finding(
+        question=question, verdict="cannot tell" if math.isnan(low + high) else verdict, measure=measure, value=value,
+        low=low, high=high, compared_with=f"enough: {ends[0]}; too little: below {ends[1]}",
+        rule=f"yes where the interval lies at {ends[0]} or above, no where it lies below {ends[1]}, else partly",
+        **words,
     )  # fmt: skip
 
 

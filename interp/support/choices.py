@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
-__all__ = ["Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Several", "Spread", "listed"]
+__all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Several", "Spread"]
+__all__ += ["Weights", "listed"]
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]
@@ -28,6 +29,10 @@ Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
 Rule: TypeAlias = Literal["robust", "sd"]
 """How outliers are found: by median and MAD over dimensions, or by mean and SD."""
+Weights: TypeAlias = Literal["mean", "attention"]
+"""How pairs of a query and a key are weighted."""
+Average: TypeAlias = Literal["pair", "sentence"]
+"""What means are over: all pairs of a query and a key, or the means of sentences."""
 
 
 def listed(values: Any) -> list[Any]:

@@ -27,6 +27,7 @@ _CLASS_WORD = {
 _CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
+_PLURAL = {"phenomenon": "phenomena"}
 _DECIMALS = re.compile(r"\.(\d+)f")
 _SYMBOL = re.compile(r"[Α-Ωα-ω]|\w+[_(]")
 _SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")
@@ -75,10 +76,10 @@ def count(number: int, noun: str) -> str:
     """A number of things.
 
     Examples:
-        >>> count(1, "task"), count(2_000, "task")
-        ('1 task', '2,000 tasks')
+        >>> count(1, "task"), count(2_000, "task"), count(2, "phenomenon")
+        ('1 task', '2,000 tasks', '2 phenomena')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else _PLURAL.get(noun, noun + 's')}"
 
 
 def printed(value: SupportsFloat, form: str) -> str:

@@ -11,9 +11,9 @@ from interp import attention, corpora, hooks
 from interp.analyses.attention.claims import controls_of, largest_effects
 from interp.analyses.attention.findings import explained, steered, untested
 from interp.analyses.attention.frames import ALL, FrameDraws, Removal, largest_changes
-from interp.analyses.attention.scores import ScoreContributions
 from interp.analyses.attention.shares import outlier_shares
 from interp.instruments.rotations import random_frames
+from interp.instruments.scores import ScoreContributions
 from interp.models.sites import hook_name
 from interp.passes.observers import observe
 from interp.testing import toy_decoder

@@ -8,9 +8,9 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
-from interp.analyses.attention import sums
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
-from interp.analyses.attention.scores import ScoreContributions
+from interp.instruments import sums
+from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import observe
 from interp.testing import assert_observer_merges
 
@@ -161,7 +161,7 @@ def test_intervals_of_contributions_are_those_of_leaving_out_each_group(kind, ho
 
 
 def test_gaps_of_a_model_that_is_too_large_have_no_interval(load_toy, monkeypatch):
-    monkeypatch.setattr("interp.analyses.attention.scores.MOST_BYTES", 8 * 20 * 2 * 3 * 16 - 1)
+    monkeypatch.setattr("interp.instruments.scores.MOST_BYTES", 8 * 20 * 2 * 3 * 16 - 1)
     ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
     how = {"key_classes": CLASSES, "unigram": np.arange(67), "ablation": False, "progress": False}
     study = attention.study(load_toy("gpt2"), ids, **how)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interp import attention, corpora
-from interp.analyses.attention.massive import MassiveActivations
+from interp.instruments.massive import MassiveActivations
 from interp.instruments.sinks import position_bins
 from interp.passes.observers import observe
 

@@ -20,7 +20,7 @@ import interp
 from interp import attention, corpora
 from interp.analyses.attention import score_contributions
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import ScoreContributions
+from interp.instruments.scores import ScoreContributions
 from interp.models.qk import qk_circuit
 from interp.results.columns import displayed
 from interp.testing import randomise

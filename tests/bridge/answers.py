@@ -158,7 +158,7 @@ def assert_same(found: Sequence[pd.DataFrame], expected: Sequence[pd.DataFrame],
                 share = 10 * rtol if column in ROUNDED_MORE else rtol
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=share * max(size, 1e-9), err_msg=str(column))
             else:
-                assert ours.tolist() == theirs.tolist(), column
+                pd.testing.assert_series_equal(one[column], other[column])
 
 
 def _counts() -> np.ndarray:

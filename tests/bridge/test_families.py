@@ -11,19 +11,19 @@ import pytest
 import torch
 
 import interp
-from interp import attention, corpora
+from interp import attention, corpora, sinks
 from interp.analyses.attention import tables
 from interp.analyses.attention.page import section, sides
 from interp.analyses.registry import left_out
 from interp.cli import main
-from interp.instruments import keys, sinks
+from interp.instruments import keys
 
 pytestmark = pytest.mark.e2e
 WITHOUT_SCORES = ("qwen3", "gemma3_text", "olmo2")
 COUNTS = np.arange(1, 68)
 OPTIONS = {"key_classes": {"odd": architectures._CLASS.tolist()}, "unigram": COUNTS, "k": 1.5, "progress": False}
 SCORES = "attention: scores by residual dimension"
-OF_SCORES = {"totals", "largest_gaps", "sink_dims"}
+OF_SCORES = {"totals", "largest_gaps"}
 ODD = torch.isin(architectures._IDS, architectures._CLASS)
 
 
@@ -44,7 +44,7 @@ def attended(plain, layer):
 @pytest.mark.filterwarnings("ignore:no scores by residual dimension")
 def test_what_needs_no_decomposition(family, tmp_path):
     model, plain = family
-    study = attention.study(model, corpora.batches(model, architectures._IDS), sinks=True, **OPTIONS)
+    study = attention.study(model, corpora.batches(model, architectures._IDS), **OPTIONS)
     architectures.attention_by_class(model, plain)
     inputs = []
     with plain.edited(plain.part(1, "Attention$"), lambda x: inputs.append(x) or x):
@@ -65,8 +65,6 @@ def test_what_needs_no_decomposition(family, tmp_path):
     assert study.changes["change"].abs().max() > 1e-4
     assert not len(study.scores) + len(study.gaps)
     assert all(study.tables[name].empty for name in OF_SCORES)
-    assert study.sinks["attention"].notna().all()
-    assert study.sinks["by_norm"].isna().all()
 
     assert {what: why for what, why in left_out(model).items() if what.startswith("attention")} == study.left_out
     assert "queries and keys are normalised" in study.left_out[SCORES]
@@ -80,24 +78,39 @@ def test_what_needs_no_decomposition(family, tmp_path):
 def test_without_a_decomposition_the_rest_is_the_same(load_toy, texts, monkeypatch):
     """Patterns and what is computed from queries and keys agree, and no table depends on the other."""
     model = load_toy("llama")
-    options = {"key_classes": {"some": [7, 8]}, "unigram": COUNTS, "sinks": True, "ablation": False, "progress": False}
+    options = {"key_classes": {"some": [7, 8]}, "unigram": COUNTS, "ablation": False, "progress": False}
     found = attention.study(model, texts, bos=False, **options)
 
     def refused(*_):
         raise ValueError("no scores")
 
-    for module in (tables, sinks):
-        monkeypatch.setattr(module, "why_no_scores", lambda model: "no scores")
+    monkeypatch.setattr(tables, "why_no_scores", lambda model: "no scores")
     monkeypatch.setattr(keys, "qk_circuit", refused)
     with pytest.warns(UserWarning, match="no scores by residual dimension: no scores"):
         without = attention.study(model, texts, bos=False, **options)
-    of_scores = ["score", "cosine", "query_norm", "key_norm", "gap", "by_direction", "by_norm"]
-    for name in set(found.tables) - OF_SCORES - {"sink_summary"}:
-        one, other = (study.tables[name].drop(columns=of_scores, errors="ignore") for study in (found, without))
-        pd.testing.assert_frame_equal(one, other, rtol=1e-5, atol=1e-6)
+    for name in set(found.tables) - OF_SCORES:
+        pd.testing.assert_frame_equal(found.tables[name], without.tables[name], rtol=1e-5, atol=1e-6)
     compared = sides({"with": found, "without": without})
     assert compared.numbers["share_for_90"].notna().tolist() == [True, False]
     assert {"attention_0", "spread"} <= set(compared.figures)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:no what is made of scores")
+def test_sinks_need_no_decomposition(family):
+    """Patterns are read, and there is no control, so there is no verdict."""
+    model, plain = family
+    ids = architectures._IDS.repeat(1, 2)[:, :24]
+    study = sinks.study(model, ids, progress=False, epsilon=0.1)
+    run = plain.run(ids, output_attentions=True)
+    expected = torch.stack(run.attentions)[..., 8:, 0].mean((1, 3))
+    first = study.heads.query("first_position == 0")
+    seen = (expected > 0).any(1)  # in a local window no such query sees the first position
+    assert first["layer"].unique().tolist() == seen.nonzero()[:, 0].tolist()
+    np.testing.assert_allclose(first["attention"], expected[seen].flatten(), atol=1e-6)
+    assert study.heads["by_norm"].isna().all()
+    assert study.draws.empty
+    assert study.findings[0].verdict == "cannot tell"
 
 
 @torch.no_grad()

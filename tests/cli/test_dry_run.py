@@ -51,9 +51,9 @@ def test_a_report_shares_passes(capsys):
     found = told(capsys, "report", "--model", "tiny-gpt2", "--model", "tiny-bert", "--limit", "10")
     gpt2, bert = found["tiny-gpt2"], found["tiny-bert"]
     alone = [told(capsys, name, "--model", "tiny-gpt2")["passes"] for name in ("frequency", "attention", "encoding")]
-    assert alone == [1, 2, 6]
-    assert gpt2["passes"] == 6 + 2 + 3, "those of the text, of generated text and of sentences"
-    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text both masked and unmasked"
+    assert alone == [1, 2, 7]
+    assert gpt2["passes"] == 7 + 2 + 3, "those of the text, of generated text and of sentences"
+    assert bert["passes"] == 4 + 1 + 2 + 3, "an encoder reads its text both masked and unmasked"
     assert main(["report", "--model", "tiny-gpt2", "--dry-run"]) == 0
     assert "pass 1: word frequency + attention + attention scores + token probability" in capsys.readouterr().out
 

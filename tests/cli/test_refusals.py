@@ -131,7 +131,7 @@ CASES: dict[str, Command] = {
     ),
     "a dry run of a sink that draws more than all attention": (
         "epsilon is a share of attention and must lie between 0 and 1, found 2.0",
-        lambda w: ["attention", "--model", str(w.directory("gpt2")), "--sinks", "--epsilon", "2", "--dry-run"],
+        lambda w: ["sinks", "--model", str(w.directory("gpt2")), "--epsilon", "2", "--dry-run"],
     ),
     "a dry run of factors that are not positive": (
         "each ratio must be a positive number",

@@ -101,13 +101,12 @@ def test_what_can_be_removed(encoded, agreement, fractions, largest):
     assert with_tables(encoded, pruning=curve).removable["95%"].item() == largest
 
 
-def test_a_fit_is_stated_beside_the_one_before_training(encoded):
-    unseen = encoded.regression.set_index("target").loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]]
-    step = encoded.dynamics.set_index("step")["adj_r2"]
-    summary = encoded.section.summary
-    assert summary.endswith("{:.3f} [{:.3f}, {:.3f}]; adjusted R² before training: {:.3f}.".format(*unseen, step[0]))
-    without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "with α shuffled over tokens: " in without.section.summary
+def test_a_fit_is_stated_beside_the_theory(encoded):
+    fit, *theory = encoded.theory.to_dict("records")
+    best = max(theory, key=lambda row: row["r2"])
+    form = "{:.3f}, minus that of the theory without a fit ({}), {:.3f}, is {:+.3f} "
+    said = form.format(fit["r2"], best["predictor"], best["r2"], best["beyond"]).replace("-", "−")
+    assert said in encoded.section.summary
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +142,12 @@ def test_probes_of_one_task_are_stated_as_numbers(probed):
         f"(untrained model {in_words(probed.means, 'dense_untrained')}); a bag of words {words}."
     )
     row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
-    gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]".replace("-", "−")
+    gap = f"{row['difference']:+z.3f}".replace("-", "−")
     counted = f"better on {row['above']:.0f} of 1 task and worse on {row['below']:.0f} (McNemar's test, p ≤ .05); "
-    counted += f"the mean difference in accuracy is {gap}; "
+    counted += f"the difference in accuracy (mean over 1 phenomenon) is {gap} (no interval: fewer than 5 phenomena); "
     assert section.summary.startswith("Are dense probes more accurate than a bag of words? ")
     assert counted in section.summary
-    assert section.summary.endswith(" pairs would decide it, if the value stays as it is.")
+    assert section.summary.endswith("5 phenomena are the fewest that can decide it. Cannot tell.")
 
 
 def test_top_k_alone_has_its_number(probed):
@@ -161,7 +160,7 @@ def test_top_k_alone_has_its_number(probed):
     accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
     assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
     assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.notes[0]
-    assert section.summary.startswith("Are probes of the top dimensions more accurate than those of ")
+    assert section.summary.startswith("Are probes of the top dimensions more accurate than a bag of words? ")
 
 
 def test_texts_are_compared_at_the_scales_that_runs_share():

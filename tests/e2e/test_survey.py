@@ -57,7 +57,7 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
     same(found[1], interp.attention.study(model, plain, **options))
     same(found[2], interp.encoding.study(model, predicted, **options))
-    same(found[3], interp.probing.study(model, table, bos=False, steps=10, seeds=[0], progress=False))
+    same(found[3], interp.probing.study(model, table, bos=False, steps=10, seeds=[0], rotations=0, progress=False))
 
 
 def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
@@ -108,7 +108,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
     settings = SHORT | {"frequency": {"scales": (0, 1), "bands": 3}}
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
     found = ask_all(load_toy("llama"), texts, more=True, **how)
-    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
+    assert [result.analysis for result in found] == ["frequency", "attention", "sinks", "encoding", "probing"]
     assert asked["frequency"]["controls"] == 39
     effect = found[0]
     assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]

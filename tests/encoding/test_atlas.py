@@ -18,7 +18,7 @@ from interp.instruments.profile import find_outliers
 from interp.models.sites import hook_name
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 
-IDS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))
 COUNTS = np.arange(1, 68)
 SMALL = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
 
@@ -61,6 +61,18 @@ class TestRotations:
         assert (np.abs(turned) > large_cosine(self.d)).mean() == pytest.approx(0.05, abs=0.01)
 
 
+def test_controls_of_findings_are_random_rotations(of_planted):
+    for (a, b), drawn in of_planted.rotations.groupby(["name_a", "name_b"]):
+        assert len(drawn) == 199
+        if (a, b) == ("b_LN", "-A"):
+            assert stats.kstest(drawn["value"].astype(float) ** 2, stats.beta(0.5, 31 / 2).cdf).pvalue > 0.01
+            assert stats.binomtest(int((drawn["value"] > 0).sum()), 199).pvalue > 0.01
+        else:
+            row = of_planted.subspaces.set_index(["name_a", "name_b"]).loc[(a, b)]
+            assert drawn["value"].mean() == pytest.approx(row["null_mean"], rel=0.1)
+            assert (drawn["value"] > row["null_high"]).mean() == pytest.approx(0.025, abs=0.025)
+
+
 def interval(whole, without):
     """The jackknife over twenty equal groups: Student's t of the pseudo-values, wider for heavy tails."""
     pseudo = 20 * whole - 19 * np.asarray(without)
@@ -89,9 +101,9 @@ def by_hand(model, rows, heads):
 
 
 @pytest.mark.quick("gpt2")
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_cosines_and_intervals_are_those_by_hand(kind, load_toy, monkeypatch):
-    monkeypatch.setattr(sources, "_EPSILON", 0.19)
+@pytest.mark.parametrize(("kind", "epsilon"), [("gpt2", 0.15), ("llama", 0.07)], ids=["gpt2", "llama"])
+def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkeypatch):
+    monkeypatch.setattr(sources, "_EPSILON", epsilon)
     model = load_toy(kind, dtype=torch.float64)
     study = mapped(model)
     heads = study.provenance["atlas"]["heads"]
@@ -132,18 +144,22 @@ def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(lo
     w, gamma, b = (one.detach().numpy() for one in (model.W_out[1, first], model.ln_final.w, model.ln_final.b))
     row = study.atlas.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
     assert row["cosine"] == pytest.approx(cosine(b, (w - w.mean()) * gamma))
-    assert row["cosine_low"] == row["cosine"] == row["cosine_high"]
+    assert [row["cosine_low"], row["cosine_high"]] == pytest.approx([row["cosine"]] * 2, rel=1e-12)
     assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
 
 
 @pytest.mark.slow
 def test_what_is_true_by_construction_is_not_tested(load_toy):
-    study = mapped(load_toy("gpt2"))
+    model = load_toy("gpt2")
+    with torch.no_grad():
+        model.W_pos[:, 5] += 3  # an outlier dimension
+    study = mapped(model)
     pairs = study.atlas[study.atlas["by_construction"]]
     named = {
         tuple(one.split()[0].rstrip("0123456789") for one in pair) for pair in pairs[["name_a", "name_b"]].to_numpy()
     }
-    assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron")} <= named
+    assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron"), ("E[h]", "-A"), ("E[h]", "dim")} <= named
+    assert not {"E[h]", "outlier dimensions"} & set(study.rotations["name_a"])
     for table in (study.atlas, study.subspaces):
         assert table.loc[table["by_construction"], ["p", "p_adjusted"]].isna().all(axis=None)
         tested = table[~table["by_construction"]]
@@ -209,6 +225,7 @@ class TestNotHere:
         study = encoding.study(load_toy("gpt2"), IDS, unigram=COUNTS, **SMALL)
         assert study.atlas.empty
         assert study.subspaces.empty
+        assert study.rotations.empty
         assert (list(study.atlas), list(study.subspaces)) == (PAIRS, SUBSPACES)
         assert "atlas" not in study.provenance
         with pytest.raises(ValueError, match=naming("atlas=True")):
@@ -225,7 +242,7 @@ class TestNotHere:
 
     def test_of_rows_too_short_for_a_sink(self, load_toy):
         absent = mapped(load_toy("llama"), IDS[:, :5]).provenance["atlas"]["absent"]
-        assert absent["sink keys"] == "a sink at epsilon = 0.3 needs rows of 10 tokens or more, and there was none"
+        assert absent["sink keys"] == "sinks need rows of 24 tokens or more, and there was none"
         assert absent["b_LN"] == "the final norm has no bias, or it is 0"
 
     def test_of_heads_that_attend_elsewhere(self, load_toy):
@@ -239,7 +256,7 @@ class TestNotHere:
         study = mapped(load_toy("gpt2"), IDS[:19])
         for table in (study.atlas, study.subspaces):
             assert table.filter(regex="_(low|high)$").drop(columns="null_high", errors="ignore").isna().all(axis=None)
-        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces)} == {"cannot tell"}
+        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces, study.rotations)} == {"cannot tell"}
 
     def test_with_a_hooked_head(self, load_toy):
         model = load_toy("gpt2")

@@ -7,21 +7,22 @@ import pandas as pd
 import pytest
 import torch
 
-from interp import corpora
+from interp import corpora, encoding, models
 from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Spread
-from interp.analyses.encoding.atlas.tables import Member, pair_table, subspace_table
-from interp.analyses.encoding.findings import linear, removable
+from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
+from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory
+from interp.analyses.encoding.orders import Agreements
+from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
-from interp.analyses.probing.findings import beyond, held, needed
-from interp.analyses.probing.uncertainty import ALPHA, averaged, compared
-from interp.instruments.decomposition import decompose
-from interp.instruments.validation import cross_validated
-from interp.models.embeddings import Embeddings
+from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
+from interp.analyses.probing.uncertainty import averaged
+from interp.passes.observers import observe
 from interp.results.findings import Finding
+from interp.testing import toy_decoder
 
 
 def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:
@@ -68,13 +69,17 @@ def test_outlier_dimensions_like_any_other():
     assert n <= 5
 
 
-def test_probabilities_shuffled_over_types():
-    def found(rng):
-        E, y = Embeddings(rng.normal(size=(12, 300))), rng.normal(size=(300, 2))
-        fits = cross_validated(E, decompose(E, y), y).assign(target=["-log alpha", "shuffled"])
-        return [linear(fits, pd.DataFrame({"step": [0], "adj_r2": [-1.0]}))]
-
-    assert max(yes_in_100(found).values()) == 0
+def test_untrained_models_encode_nothing_beyond_construction():
+    """Neither beyond the theory, nor better than other untrained models; nor do random biases and norms."""
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    for seed in range(4):
+        random = toy_decoder(seed=seed)
+        for model in (random, models.untrained(random, seed=100 + seed)):
+            fit = encoding.fit(model, text, progress=False)
+            twins = twin_rows(model, fit, progress=False)
+            assert beyond_theory(fit.theory).verdict != "yes"
+            (found,) = as_untrained(twins, fit.theory)
+            assert found.verdict != "yes"
 
 
 @pytest.mark.slow
@@ -84,72 +89,102 @@ def test_directions_that_have_nothing_to_do_with_each_other():
              "sink keys": ("sink key", 10)}  # fmt: skip
 
     def found(rng):
-        def drawn(name, kind, k):
-            vectors = rng.standard_normal((1, k, 64))
-            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, 64)))
+        def drawn(name, kind, k, d_model):
+            vectors = rng.standard_normal((1, k, d_model))
+            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, d_model)))
 
-        spread = Spread(np.full(20, 100.0), 1)
-        pairs = pair_table([drawn(name, name, 1) for name in ("b_LN", "E[h]", "-A")], spread)
-        return atlas_findings(pairs, subspace_table([drawn(name, *of) for name, of in kinds.items()], spread))
+        spread, seed = Spread(np.full(20, 100.0), 1), int(rng.integers(2**31))
+        pairs = pair_table([drawn(name, name, 1, 512) for name in ("b_LN", "E[h]", "-A")], spread)
+        overlaps = subspace_table([drawn(name, *of, 128) for name, of in kinds.items()], spread)
+        rotations = [rotation_table(pairs, overlaps.iloc[:0], 512, seed=seed)]
+        rotations += [rotation_table(pairs.iloc[:0], overlaps, 128, seed=seed)]
+        return atlas_findings(pairs, overlaps, pd.concat(rotations))
 
     counts = yes_in_100(found)
-    assert len(counts) == 5
+    assert len(counts) == 4
     assert max(counts.values()) <= 5
 
 
-def test_two_random_orders_of_dimensions():
+def test_a_random_order_of_dimensions_like_any_other():
+    """A hundred orders of one model, each against 39 others."""
+    model, rng = toy_decoder(), np.random.default_rng(0)
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    agreements = Agreements(model, [rng.permutation(16)[:5].tolist() for _ in range(139)])
+    observe(model, corpora.batches(model, text), agreements, progress=False)
+    table = agreements.table.assign(fraction=0.3, draw=0)
+
     def found(rng):
-        agreement = rng.binomial(400, 0.98, size=2) / 400
-        half = 1.96 * np.sqrt(agreement * (1 - agreement) / 400)
-        rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": agreement}
-        return removable(
-            pd.DataFrame(rows | {"top1_agreement_low": agreement - half, "top1_agreement_high": agreement + half})
-        )
+        drawn = table.sample(40, random_state=int(rng.integers(2**31)))
+        return better_than_random(drawn.assign(order=["spearman"] + ["random"] * 39))
 
     assert max(yes_in_100(found).values()) <= 5
 
 
-@pytest.mark.slow
-def test_probes_of_shuffled_labels():
-    pairs = [("dense", "bag_of_words"), ("l0", "l0_untrained"), ("l0", "l0_rotated")]
+PHENOMENA = {task: f"p{task // 2}" for task in range(21)}
+
+
+@pytest.mark.parametrize("n_tasks", [4, 5, 21])
+def test_probes_of_shuffled_labels(n_tasks):
+    pairs = [("dense", "bag_of_words"), ("l0", "bag_of_words")]
 
     def found(rng):
-        names = ["dense", "bag_of_words", "l0", "l0_untrained", "l0_rotated"]
-        hits = pd.DataFrame(rng.integers(0, 2, size=(21 * 40, 5)).astype(float), columns=names)
-        hits = hits.assign(task=np.repeat([f"t{i:02d}" for i in range(21)], 40), state=3, pair=np.tile(range(40), 21))
-        told = compared(hits, pairs)
-        told = told[told["p_adjusted"] < ALPHA]
-        by = ["probe", "against"]
-        table = averaged(hits, pairs)[1].set_index(by).assign(n_tasks=21)
-        table["above"] = told[told["difference"] > 0].groupby(by).size().reindex(table.index, fill_value=0)
-        table["below"] = told[told["difference"] < 0].groupby(by).size().reindex(table.index, fill_value=0)
-        return beyond(table.reset_index())
+        hits = pd.DataFrame(rng.integers(0, 2, size=(n_tasks * 40, 3)) / 1.0, columns=["dense", "bag_of_words", "l0"])
+        hits = hits.assign(task=np.repeat(np.arange(n_tasks), 40), state=3, pair=np.tile(range(40), n_tasks))
+        phenomena = PHENOMENA if n_tasks > 10 else dict.fromkeys(range(n_tasks), "")
+        table = averaged(hits, pairs, phenomena)[1].assign(n_tasks=n_tasks, above=0, below=0)
+        models = {"none": 1, "untrained": 3}
+        rows = [
+            (task, "dense", control, draw, rng.binomial(80, 0.5) / 80)
+            for control, draws in models.items() for draw in range(draws) for task in range(n_tasks)
+        ]  # fmt: skip
+        untrained = pd.DataFrame(rows, columns=["task", "probe", "control", "draw", "accuracy"])
+        return [*beyond(table, phenomena), *above_untrained(untrained, table, phenomena)]
 
     counts = yes_in_100(found)
     assert len(counts) == 3
-    assert max(counts.values()) <= 5
+    assert max(counts.values()) <= (5 if n_tasks > 4 else 0)
 
 
 def test_probes_of_shuffled_labels_on_other_tasks():
     def found(rng):
-        accuracy = rng.binomial(40, 0.5, size=(2, 21, 21)) / 40
+        accuracy = rng.binomial(40, 0.5, size=(3, 21, 21)) / 40
+        kinds = (("l0", 0.2, accuracy[0]), ("dense", np.nan, accuracy[1]), ("bag_of_words", np.nan, accuracy[2]))
         tables = []
-        for name, strength, right in (("l0", 0.2, accuracy[0]), ("dense", np.nan, accuracy[1])):
+        for name, strength, right in kinds:
             rows = [(i, j, right[i, j]) for i in range(21) for j in range(21)]
             table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
             tables.append(table.assign(method=name, l0_strength=strength))
-        return held(pd.concat(tables), 0.2)
+        whole = pd.concat(tables).astype({"train_task": str, "test_task": str})
+        phenomena = {str(task): name for task, name in PHENOMENA.items()}
+        return [*held(whole, 0.2, phenomena), *some_general(whole, 0.2, phenomena)]
 
-    assert max(yes_in_100(found).values()) <= 5
+    counts = yes_in_100(found)
+    assert len(counts) == 4
+    assert max(counts.values()) <= 5
 
 
-def test_neurons_found_like_any_other():
+def test_top_dimensions_like_those_of_any_basis():
     def found(rng):
-        sets = {"set": ["found", "matched"], "accuracy": rng.normal(-0.05, 0.05, 2)}
-        tasks = [pd.DataFrame(sets | {"task": task, "accuracy": rng.normal(-0.05, 0.05, 2)}) for task in range(15)]
-        return needed(pd.concat(tasks).assign(mode="zero"))
+        level = rng.uniform(0.7, 0.9, 12)
+        rows = [
+            (task, "none" if draw < 0 else "rotation", max(draw, 0), 3, level[task] + rng.normal(0, 0.04))
+            for draw in range(-1, 39) for task in range(12)
+        ]  # fmt: skip
+        rows += [(task, "none", 0, 99, 0.9) for task in range(12)]
+        table = pd.DataFrame(rows, columns=["task", "control", "draw", "k", "accuracy"])
+        return concentrated(table, PHENOMENA)
 
     assert max(yes_in_100(found).values()) <= 5
+
+
+@pytest.mark.parametrize("n_tasks", [2, 3, 4, 5, 15])
+def test_neurons_found_like_any_other(n_tasks):
+    def found(rng):
+        accuracy = rng.normal(-0.05, 0.05, (n_tasks, 2))
+        columns = {"set": ["found", "matched"] * n_tasks, "task": np.repeat(np.arange(n_tasks), 2), "mode": "zero"}
+        return needed(pd.DataFrame(columns | {"accuracy": accuracy.ravel()}), {})
+
+    assert max(yes_in_100(found).values()) <= (5 if n_tasks > 4 else 0)
 
 
 @pytest.mark.slow
@@ -161,6 +196,6 @@ def test_texts_whose_scale_is_shuffled():
         ]
         kinds = [("human", np.nan), ("top_k", 1.0), ("top_k", 0.0)]
         table = pd.concat([one.assign(decoder=name, scale=of) for one, (name, of) in zip(texts, kinds, strict=True)])
-        return diverse(intervals(table, np.zeros(501, dtype=bool)))
+        return diverse(intervals(table, np.zeros(501, dtype=bool)), 30)
 
     assert max(yes_in_100(found).values()) <= 5

@@ -8,10 +8,16 @@ import pytest
 
 from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.atlas.findings import atlas_findings
-from interp.analyses.encoding.findings import linear, removable, steered as steers
+from interp.analyses.encoding.findings import (
+    as_untrained,
+    better_than_random,
+    beyond_theory,
+    removable,
+    steered as steers,
+)
 from interp.analyses.frequency.findings import findings as of_biases
 from interp.analyses.generation.findings import diverse
-from interp.analyses.probing.findings import beyond, concentrated, held, needed
+from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.results.findings import Finding, findings_table, over_texts, side
 
 NONE = math.nan
@@ -184,177 +190,280 @@ def test_all_outliers_come_first_and_residual_streams_have_no_test():
     assert "random directions with the same values: none; other dimensions: none; 39 random directions" in str(untested)
 
 
+def of_theory(fit, first, second, half=0.01):
+    r2 = np.array([fit, first, second])
+    table = pd.DataFrame({"predictor": ["fit", "first order", "second order"], "r2": r2, "beyond": fit - r2})
+    ends = {
+        f"{name}_{end}": table[name] + sign * half
+        for name in ("r2", "beyond")
+        for end, sign in (("low", -1), ("high", 1))
+    }
+    return table.assign(**ends)
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "before", "verdict"),
-    [(0.9, 0.95, [0.5], "yes"), (0.9, 0.95, [0.99], "partly"), (0.9, 0.95, [], "partly"), (0.2, 0.3, [0.1], "no"),
-     (0.4, 0.6, [0.1], "cannot tell"), (NONE, NONE, [0.1], "cannot tell")],
+    ("fit", "first", "second", "half", "verdict"),
+    [(0.9, -1.3, 0.6, 0.02, "yes"), (0.9, 0.6, -1.3, 0.02, "yes"), (0.99, 0.98, 0.999, 0.005, "no"),
+     (0.8, 0.1, 0.99, 0.02, "no"), (0.9, -1.3, 0.87, 0.05, "cannot tell"), (0.9, -1.3, 0.6, NONE, "cannot tell")],
 )  # fmt: skip
-def test_token_probability_is_linear(low, high, before, verdict):
-    columns = {"cv_r2": [(low + high) / 2, -0.1], "cv_r2_low": [low, -0.2], "cv_r2_high": [high, 0.0]}
-    fits = pd.DataFrame({"target": ["-log alpha", "shuffled"]} | columns)
-    found = linear(fits, pd.DataFrame({"step": [0] * len(before), "adj_r2": before}))
+def test_token_probability_beyond_what_is_true_by_construction(fit, first, second, half, verdict):
+    found = beyond_theory(of_theory(fit, first, second, half))
     assert found.verdict == verdict
-    assert found.control == (before[0] if before else -0.1)
-    assert ("; R² before training is unknown; R² with α shuffled over tokens: −0.100." in str(found)) == (not before)
+    assert found.value == pytest.approx(fit - max(first, second))
+    assert f"{max(first, second):.3f}, is {fit - max(first, second):+.3f}".replace("-", "−") in str(found)
+
+
+@pytest.mark.parametrize(
+    ("fit", "second", "untrained", "verdict"),
+    [(0.9, 0.6, [0.8, 0.7, 0.85], "yes"), (0.9, 0.6, [0.8, 0.7, 0.89], "partly"),
+     (0.9, 0.95, [0.8, 0.7, 0.85], "partly"), (0.9, 0.9, [0.95, 0.8, 0.9], "no"),
+     (0.9, 0.6, [0.8, 0.7], "partly"), (0.9, 0.6, [NONE, 0.7, 0.8], "partly")],
+)  # fmt: skip
+def test_token_probability_better_than_without_training(fit, second, untrained, verdict):
+    regression = pd.DataFrame({"target": ["-log alpha"] + ["untrained"] * len(untrained), "cv_r2": [fit, *untrained]})
+    (found,) = as_untrained(regression, of_theory(fit, 0.1, second))
+    assert found.verdict == verdict
+    assert not [*as_untrained(regression.iloc[:1], of_theory(fit, 0.1, second))]
 
 
 @pytest.mark.parametrize(
     ("agreement", "reach", "verdict"),
-    [
-        (0.99, 0.01, "yes"),
-        (0.9, 0.01, "partly"),
-        (0.7, 0.01, "no"),
-        (0.8, 0.1, "cannot tell"),
-        (0.9, NONE, "cannot tell"),
-    ],
-)
+    [(0.97, 0.01, "yes"), (0.95, 0.01, "partly"), (0.92, 0.01, "partly"), (0.89, 0.02, "partly"), (0.88, 0.01, "no"),
+     (0.99, NONE, "cannot tell")],
+)  # fmt: skip
 def test_dimensions_can_be_removed(agreement, reach, verdict):
     rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": [agreement, 0.8]}
     ends = {f"top1_agreement_{name}": [agreement + at, 0.8 + at] for name, at in (("low", -reach), ("high", reach))}
     (found,) = removable(pd.DataFrame(rows | ends))
-    assert (found.verdict, found.control) == (verdict, 0.8)
-    assert not [*removable(pd.DataFrame(rows | ends).iloc[:1])]
+    assert (found.verdict, found.question) == (verdict, "Can 30% of the output dimensions be removed?")
+    assert not [*removable(pd.DataFrame(rows | ends).iloc[1:])]
 
 
 @pytest.mark.parametrize(
-    ("missed", "tokens", "verdict"),
-    [(0.01, 9, "yes"), (0.3, 9, "partly"), (3.0, 9, "no"), (np.log(2), 9, "cannot tell"), (0.01, 1, "cannot tell")],
-)
-def test_steering_does_what_is_asked(missed, tokens, verdict):
-    requested = np.tile([0.5, 2.0], tokens)
-    error = missed + np.repeat(np.linspace(-0.005, 0.005, tokens), 2)
-    rows = {"text": "fitted", "shift": "regression", "weights": "least_norm", "token_id": np.repeat(range(tokens), 2)}
-    table = pd.DataFrame(rows | {"requested": requested, "achieved": requested * np.exp(error)})
-    (found,) = steers(pd.concat([table, table.assign(text="other"), table.assign(shift="exact")]))
-    assert found.verdict == verdict
-    assert found.value == pytest.approx(missed, abs=1e-6) if tokens > 1 else True
-    assert found.control == pytest.approx(np.log(2))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "above", "below", "verdict"),
-    [(0.1, 0.3, 12, 0, "yes"), (0.1, 0.3, 3, 1, "partly"), (-0.1, 0.3, 3, 1, "partly"), (-0.3, -0.1, 0, 5, "no"),
-     (-0.1, 0.1, 0, 0, "cannot tell"), (0.1, 0.3, 1, 1, "cannot tell")],
+    ("agreement", "half", "verdict"),
+    [(0.9, 0.02, "yes"), (0.5, 0.02, "no"), (0.9, 0.3, "cannot tell"), (0.72, 0.05, "cannot tell"),
+     (0.9, NONE, "cannot tell")],
 )  # fmt: skip
-def test_probes_tell_more_than_words(low, high, above, below, verdict):
-    row = {"probe": "dense", "against": "bag_of_words", "difference": (low + high) / 2, "low": low, "high": high}
-    table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
-    (found,) = beyond(table)
+def test_an_order_is_better_than_a_random_one(agreement, half, verdict):
+    table = pd.DataFrame({"order": ["spearman"] + ["random"] * 39, "fraction": 0.3, "n_positions": 500})
+    table = table.assign(top1_agreement=[agreement, *np.linspace(0.65, 0.75, 39)])
+    ends = {"top1_agreement_low": table["top1_agreement"] - half, "top1_agreement_high": table["top1_agreement"] + half}
+    (found,) = better_than_random(table.assign(**ends))
     assert found.verdict == verdict
-    few = ", fewer than half," * (verdict == "partly")
-    assert f"better on {above} of 20 tasks{few} and worse on {below} (McNemar" in str(found)
-    assert ("in accuracy, whose interval includes 0, is" in str(found)) == (verdict == "partly" and low < 0)
-    assert not [*beyond(table.assign(against="anything"))]
-    both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
-    assert [one.question for one in beyond(both)] == [
-        "Are sparse probes more accurate than those of an untrained model?"
-    ]
-    assert len([*beyond(both.iloc[1:])]) == 1
+    assert found.n_controls == 39
+    assert not [*better_than_random(table.iloc[:0])]
 
 
 @pytest.mark.parametrize(
-    ("ratios", "low", "verdict"),
-    [
-        ([6.0], 4.0, "yes"),
-        ([6.0, NONE, NONE], 4.0, "partly"),
-        ([1.2], 0.8, "cannot tell"),
-        ([NONE], NONE, "cannot tell"),
-    ],
+    ("regression", "constant", "tokens", "verdict"),
+    [(0.01, 0.5, 9, "yes"), (0.9, 0.1, 9, "no"), (0.3, 0.3, 9, "no"), (0.01, 0.5, 4, "cannot tell")],
 )
-def test_dimensions_of_the_top_are_worth_more(ratios, low, verdict):
-    table = pd.DataFrame({"n_top": 4, "ratio": ratios, "low": low, "high": 9.0, "censored": math.isnan(low)})
-    table = table.assign(top_accuracy=0.7, top_low=0.4)
-    (found,) = concentrated(table.assign(high=table["high"].where(table["ratio"].notna())))
+def test_steering_does_more_than_a_constant_shift(regression, constant, tokens, verdict):
+    requested = np.tile([0.5, 2.0, 20.0], tokens)
+    rows = {"text": "fitted", "weights": "least_norm", "token_id": np.repeat(range(tokens), 3), "requested": requested}
+
+    def missing(by):
+        error = by + np.repeat(np.linspace(-0.005, 0.005, tokens), 3)
+        return pd.DataFrame(rows | {"achieved": np.where(requested < 9, requested * np.exp(error), 1)})
+
+    both = [missing(regression).assign(shift="regression"), missing(constant).assign(shift="constant", weights="")]
+    (found,) = steers(pd.concat([*both, both[0].assign(text="other", achieved=9.0)]))
     assert found.verdict == verdict
-    assert not [*concentrated(table.iloc[:0])]
+    assert found.value == pytest.approx(regression - constant)
+    assert not [*steers(both[0])]
+    assert not [*steers(both[1])]
 
 
-def test_many_tasks_have_a_median():
-    ratios = np.linspace(3, 5, 21)
-    table = pd.DataFrame({"n_top": 1, "ratio": ratios, "low": 1.0, "high": 99.0, "censored": False})
-    (found,) = concentrated(table)
-    assert (found.value, found.verdict) == (4.0, "yes")
-    assert 3 < found.low < 4 < found.high < 5
+PHENOMENA = {f"{task}": f"p{task // 2}" for task in range(20)}
 
 
-@pytest.mark.parametrize(("accuracy", "verdict"), [(0.8, "yes"), (0.2, "no"), (0.5, "cannot tell")])
-def test_probes_hold_on_other_tasks(accuracy, verdict):
-    noise = np.random.default_rng(0).normal(0, 0.01, (8, 8))
-    rows = [(f"{i}", f"{j}", accuracy + (noise - noise.mean())[i, j]) for i in range(8) for j in range(8)]
-    table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
-    sparse, dense = (table.assign(method=name, l0_strength=one) for name, one in (("l0", 0.2), ("dense", NONE)))
-    assert [one.verdict for one in held(pd.concat([sparse, dense]), 0.2)] == [verdict] * 2
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.1, 0.3, "yes"), (-0.3, -0.1, "no"), (-0.01, 0.015, "no"), (-0.1, 0.1, "cannot tell"), (0.001, 0.019, "no"),
+     (NONE, NONE, "cannot tell")],
+)  # fmt: skip
+def test_probes_tell_more_than_words(low, high, verdict):
+    row = {"probe": "dense", "against": "bag_of_words", "difference": (low + high) / 2, "low": low, "high": high}
+    table = pd.DataFrame([row | {"above": 12, "below": 1, "n_tasks": 20}])
+    (found,) = beyond(table, PHENOMENA)
+    assert found.verdict == verdict
+    assert (found.answer == "no, the opposite") == (high == -0.1)
+    assert "better on 12 of 20 tasks and worse on 1 (McNemar" in str(found)
+    assert "(mean over 10 phenomena)" in str(found)
+    assert not [*beyond(table.assign(against="anything"), PHENOMENA)]
+    both = pd.concat([table.assign(probe=probe) for probe in ("l0", "topk")])
+    assert [one.question for one in beyond(both, PHENOMENA)] == ["Are sparse probes more accurate than a bag of words?"]
+    assert len([*beyond(both.iloc[1:], PHENOMENA)]) == 1
+
+
+def beside(own, others, n_tasks=20, noise=0.01, **about):
+    """Accuracies on tasks, and those of draws of a control on the same tasks; tasks differ far more than draws."""
+    rng = np.random.default_rng(0)
+    level, control = rng.uniform(-0.2, 0.2, n_tasks), "untrained" if "probe" in about else "rotation"
+    rows = [(f"{task}", "none", 0, own + level[task]) for task in range(n_tasks)]
+    for draw, other in enumerate(others):
+        jitter = rng.normal(0, noise, n_tasks)
+        rows += [(f"{task}", control, draw, other + level[task] + jitter[task]) for task in range(n_tasks)]
+    return pd.DataFrame(rows, columns=["task", "control", "draw", "accuracy"]).assign(state=3, **about)
+
+
+@pytest.mark.parametrize(
+    ("others", "n_tasks", "verdict"),
+    [([0.7, 0.72, 0.71], 20, "yes"), ([0.7, 0.72, 0.79], 20, "no"), ([0.7, 0.72, 0.9], 20, "no"),
+     ([0.7, 0.7], 20, "cannot tell"), ([0.7, 0.72, 0.71], 8, "cannot tell")],
+)  # fmt: skip
+def test_probes_are_above_those_of_three_untrained_models(others, n_tasks, verdict):
+    table = pd.concat([beside(0.8, others, n_tasks, probe=probe) for probe in ("dense", "topk")])
+    counts = {"probe": "dense", "against": "dense_untrained", "above": 12, "below": 1, "n_tasks": 20}
+    dense, top = above_untrained(table, pd.DataFrame([counts]), PHENOMENA)
+    assert [dense.verdict, top.verdict] == [verdict] * 2
+    assert dense.question == "Are dense probes more accurate than those of untrained models?"
+    assert ("better on 12 of 20 tasks" in str(dense), "tasks" in str(top)) == (True, False)
+    if len(others) < 3:
+        assert "3 untrained models are the fewest that can decide it" in str(dense)
+    if n_tasks < 10:
+        assert "5 phenomena are the fewest that can decide it" in str(dense)
+    alone = table[table["control"] == "none"]
+    assert not [*above_untrained(alone, pd.DataFrame([counts]), PHENOMENA)]
+
+
+@pytest.mark.parametrize(
+    ("own", "n_draws", "n_tasks", "verdict"),
+    [(0.8, 39, 20, "yes"), (0.7, 39, 20, "no"), (0.6, 39, 20, "no"), (0.8, 20, 20, "cannot tell"),
+     (0.8, 39, 8, "cannot tell")],
+)  # fmt: skip
+def test_the_top_dimensions_hold_more_than_those_of_random_bases(own, n_draws, n_tasks, verdict):
+    others = 0.7 + np.random.default_rng(1).normal(0, 0.005, n_draws)
+    table = pd.concat([beside(own, others, n_tasks, k=k) for k in (5, 50)])
+    dense = pd.DataFrame({"task": [f"{task}" for task in range(20)], "k": 500, "control": "none", "draw": 0})
+    table = pd.concat([table, dense.assign(accuracy=0.9, state=3)])
+    few, many = concentrated(table, PHENOMENA)
+    assert [few.verdict, many.verdict] == [verdict] * 2
+    assert few.question == "Is what probes read concentrated in few dimensions (the top 5 of 500)?"
+    assert (few.answer == "no, the opposite") == (own == 0.6)
+    assert f"on the {n_tasks} of 20 tasks" in few.measure
+    assert not [*concentrated(table.iloc[:0], PHENOMENA)]
+    (nothing,) = concentrated(dense.assign(accuracy=0.55), PHENOMENA)
+    assert (nothing.verdict, nothing.number) == ("cannot tell", "undefined")
+    assert nothing.measure.startswith("there is no task of 20 on which")
+
+
+def across(accuracy, words=None):
+    """The table `transfer` from the pair accuracies of sparse probes, of tasks on tasks."""
+    n = len(accuracy)
+    kinds = [("l0", 0.2, accuracy), ("dense", NONE, accuracy), ("l0", 1.0, 1 - accuracy)]
+    kinds += [] if words is None else [("bag_of_words", NONE, words)]
+    tables = []
+    for method, strength, matrix in kinds:
+        rows = [(f"{i}", f"{j}", matrix[i, j]) for i in range(n) for j in range(n)]
+        table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
+        tables.append(table.assign(method=method, l0_strength=strength))
+    return pd.concat(tables, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "n", "verdict"),
+    [(0.8, 20, "yes"), (0.2, 20, "no"), (0.5, 20, "no"), (0.8, 14, "cannot tell")],
+)
+def test_probes_hold_on_other_tasks(accuracy, n, verdict):
+    noise = np.random.default_rng(0).normal(0, 0.01, (n, n))
+    table = across(accuracy + noise - noise.mean())
+    found = [*held(table, 0.2, PHENOMENA)]
+    assert [one.verdict for one in found] == [verdict] * 2
+    assert found[0].question == "Are sparse probes of one task right on tasks of other phenomena?"
+    if n < 16:
+        assert "8 phenomena are the fewest that can decide it" in str(found[0])
+    assert next(held(table, 0.2, {})).question.endswith("right on tasks that it has not seen?")
+
+
+def test_some_tasks_generalise_and_words_may_be_why():
+    noise = np.random.default_rng(0).normal(0, 0.05, (2, 20, 20))
+    accuracy = 0.5 + noise[0]
+    accuracy[7] += 0.25
+    alone, beyond_words = some_general(across(accuracy, 0.5 + noise[1]), 0.2, PHENOMENA)
+    assert [alone.verdict, beyond_words.verdict] == ["yes", "yes"]
+    assert "that of 7 is right most often" in str(alone)
+    assert "mean over 9 phenomena" in str(alone)
+    words = 0.5 + noise[1]
+    words[7] += 0.25
+    alone, beyond_words = some_general(across(accuracy, words), 0.2, PHENOMENA)
+    assert alone.verdict == "yes"
+    assert beyond_words.verdict != "yes"
+    assert [one.verdict for one in some_general(across(0.5 + noise[0]), 0.2, PHENOMENA)] != ["yes"]
 
 
 @pytest.mark.parametrize(
     ("found", "matched", "n", "verdict"),
-    [(-0.2, 0.0, 8, "yes"), (0.0, -0.2, 8, "no"), (-0.1, -0.1, 8, "cannot tell"), (-0.2, 0.0, 1, "cannot tell")],
-)
+    [(-0.2, 0.0, 8, "yes"), (0.0, -0.2, 8, "no"), (-0.1, -0.1, 8, "no"), (-0.2, 0.0, 4, "cannot tell"),
+     (-0.2, 0.0, 1, "cannot tell")],
+)  # fmt: skip
 def test_the_model_needs_what_probes_found(found, matched, n, verdict):
     noise = np.random.default_rng(0).normal(0, 0.01, (2, n))
     noise -= noise.mean(1, keepdims=True)
     rows = [("zero", f"{task}", "found", found + noise[0, task]) for task in range(n)]
     rows += [("zero", f"{task}", "matched", matched + noise[1, task]) for task in range(n)]
     table = pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"])
-    (one,) = needed(table)
+    (one,) = needed(table, {})
     assert one.verdict == verdict
     assert "set to zero" in one.measure
-    both = needed(pd.concat([table, table.assign(mode="mean")]))
+    if 1 < n < 5:
+        assert str(one).endswith(
+            "(no interval: fewer than 5 tasks); 5 tasks are the fewest that can decide it. Cannot tell."
+        )
+    assert next(needed(table, PHENOMENA)).verdict == "cannot tell", "of at most four phenomena"
+    both = needed(pd.concat([table, table.assign(mode="mean")]), {})
     asked = "Does the model need the neurons that sparse probes found (set to {})?"
     assert [one.question for one in both] == [asked.format("zero"), asked.format("their means")]
 
 
-@pytest.mark.parametrize(
-    ("found", "alike", "verdict"), [(-0.2, -0.1, "yes"), (-0.1, -0.2, "no"), (-0.1, -0.1, "cannot tell")]
-)
+@pytest.mark.parametrize(("found", "alike", "verdict"), [(-0.2, -0.1, "yes"), (-0.1, -0.2, "no"), (-0.1, -0.1, "no")])
 def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict):
     noise = np.resize([0.01, -0.01], 8)
     sets = {"found": found + noise, "matched": 0 * noise, "perplexity": np.where(np.arange(8) < 6, alike, NONE)}
     rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
-    _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
+    _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna(), {})
     assert one.verdict == verdict
-    assert one.answer == {"no": "no, the opposite"}.get(verdict, verdict)
+    assert (one.answer == "no, the opposite") == (alike < found)
     assert one.measure.startswith("its accuracy on 6 tasks with them set to their means, minus that with these random")
-    assert one.control == pytest.approx(alike)
+    assert f"which changes it by −{-alike:.3f}; mean over 6 tasks" in one.measure
 
 
 @pytest.mark.parametrize(
     ("change", "half", "verdict"),
-    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
+    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.01, 0.005, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
 )
 def test_text_becomes_more_diverse(change, half, verdict):
     rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5], "measure": "diversity"}
     apart = pd.Series([NONE, 0.0, change, 9.0])
     ends = {"difference": apart, "difference_low": apart - half, "difference_high": apart + half}
     table = pd.DataFrame(rows | {"value": [0.8, 0.5, 0.5 + change, 9.5]} | ends)
-    (found,) = diverse(table)
+    (found,) = diverse(table, 100)
     assert found.verdict == verdict
     assert found.question == "Is text from top-k sampling more diverse with less of b_LN?"
-    assert "Without b_LN, its diversity (the mean share of distinct n-grams), 0.500 as trained, changes by" in str(
-        found
-    )
-    assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
-    assert not [*diverse(table.assign(difference=NONE))]
+    assert "n-grams), 0.500 as trained and 0.800 in human text, changes by" in str(found)
+    assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)], 100)]
+    assert not [*diverse(table.assign(difference=NONE), 100)]
 
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "verdict"),
-    [
-        (0.6, 0.5, 0.7, "yes"),
-        (0.1, 0.05, 0.15, "no"),
-        (0.25, 0.15, 0.35, "cannot tell"),
-        (0.6, NONE, NONE, "cannot tell"),
-    ],
-)
+    [(0.6, 0.5, 0.7, "yes"), (0.01, -0.01, 0.03, "no"), (-0.6, -0.7, -0.5, "no"), (0.25, -0.1, 0.6, "cannot tell"),
+     (0.12, 0.11, 0.13, "cannot tell"), (0.6, NONE, NONE, "cannot tell")],
+)  # fmt: skip
 def test_directions_are_one_or_are_not(value, low, high, verdict):
     ends = {"value": value, "low": low, "high": high}
-    pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A", "null_95": 0.2}
-    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): one for name, one in ends.items()})
-    sets = {"name_a": "outlier dimensions", "name_b": ["neurons", "sink keys"], "n_dims_a": 5, "n_dims_b": 10}
-    sets |= {f"overlap_{name}".removesuffix("_value"): one for name, one in ends.items()}
-    found = list(atlas_findings(atlas, pd.DataFrame(sets | {"null_high": 0.2})))
+    pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A"}
+    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): at for name, at in ends.items()})
+    sets = {"name_a": ["outlier dimensions", "outlier dimensions", "word frequency"]}
+    sets |= {"name_b": ["neurons", "sink keys", "outlier dimensions"], "n_dims_a": 5, "n_dims_b": 10}
+    sets |= {f"overlap_{name}".removesuffix("_value"): at for name, at in ends.items()}
+    drawn = pd.DataFrame({"draw": range(39), "value": 0.15 * np.linspace(-1, 1, 39) ** 3})
+    named = [("b_LN", "-A"), ("outlier dimensions", "sink keys")]
+    rotations = pd.concat([drawn.assign(name_a=a, name_b=b) for a, b in named])
+    found = list(atlas_findings(atlas, pd.DataFrame(sets), rotations))
     assert [one.verdict for one in found] == [verdict] * 2
     assert found[0].question == "Does b_LN point where log-probability grows in the output embeddings (along −A)?"
     assert found[1].question == "Do the keys of attention sinks lie in outlier dimensions?"
     assert "(5 and 10 dimensions), which is the mean squared cosine" in str(found[1])
-    assert next(atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[:0])).question.startswith("Does E[h] point")
+    by_construction = atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[2:], rotations)
+    assert not [*by_construction], "E[h] is −A to first order, and outlier dimensions have a large mean"

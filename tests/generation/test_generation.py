@@ -19,10 +19,9 @@ from transformers import GenerationConfig
 import interp
 from interp import hooks
 from interp.analyses.frequency import bias_effect
-from interp.analyses.generation import GenerationStudy, generate, prompts, study, text_metrics, uncertainty
+from interp.analyses.generation import GenerationStudy, generate, prompts, study, text_metrics
 from interp.analyses.generation.metrics import frequent_types, mauve_scores, text_features
 from interp.analyses.generation.options import DECODERS
-from interp.analyses.generation.uncertainty import mauve_jackknife
 from interp.corpora.unigrams import Unigrams
 from interp.instruments.adapter import Shell
 from interp.instruments.decoding import decode
@@ -638,26 +637,3 @@ def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=naming("pip install 'interp[mauve]'")):
         study(tiny, some, features=tiny, progress=False)
-
-
-def test_interval_of_mauve_is_that_of_leaving_out_each_prompt():
-    """With mauve-text's own clusters, and its own score of them."""
-    rng = np.random.default_rng(0)
-    human, machine = rng.normal(size=(100, 4)), rng.normal(0.7, 1, size=(200, 4))
-    prompt_ids = np.arange(200) // 2
-    seeds = range(5)
-    found = mauve_jackknife(machine, human, prompt_ids, seeds=seeds)
-    assert found.value == pytest.approx(np.mean(mauve_scores(machine, human, seeds=seeds)))
-    labels, of_human, n = uncertainty._clusters(machine, human, 0)
-    alone = mauve_jackknife(machine, human, prompt_ids, seeds=[0])
-    without = []
-    for prompt in range(100):
-        rest = [
-            np.bincount(np.delete(of_human, prompt), minlength=n),
-            np.bincount(labels[prompt_ids != prompt], minlength=n),
-        ]
-        without.append(uncertainty._mauve(*(counts / counts.sum() for counts in rest)))
-    kurtosis = max(stats.kurtosis(without), 0)
-    half = stats.t.ppf(0.975, 2 / (2 / 99 + kurtosis / 100)) * np.sqrt(99 * np.var(without))
-    assert alone.half == pytest.approx(half)
-    assert np.isnan(mauve_jackknife(machine[:198], human[:99], prompt_ids[:198]).half)

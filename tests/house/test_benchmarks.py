@@ -9,11 +9,16 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 from naming import naming
 from toys import ROOT
 
+import interp
+from interp.testing import toy_encoder
+
+CLASSES = {"cls": [2], "sep": [3], "comma_period": [7, 8]}
 RATIO = re.compile(r"[\d.,]+ \([\d.,]+–[\d.,]+\)")
 
 
@@ -132,7 +137,7 @@ def test_published_numbers_are_those_of_the_docs(papers):
 
 
 def test_what_was_not_measured_is_left_blank(papers):
-    measured, missing = papers.table([papers.Found("a", 0.5, 0.2), papers.Found("b", float("nan"), 0.2)])
+    measured, missing = papers.table([papers.Number("a", 0.5, 0.2), papers.Number("b", float("nan"), 0.2)])
     assert measured == {"what": "a", "ours": "0.500", "published": "0.2", "difference": "+0.300"}
     assert missing == {"what": "b", "ours": "", "published": "0.2", "difference": ""}
 
@@ -194,7 +199,85 @@ def test_probes_of_a_paper_from_the_cache_of_the_hub(tmp_path):
     probes = pd.read_parquet(tmp_path / "runs/probing/probes.parquet").query("control == 'none'")
     gates = probes.query("method == 'l0' and l0_strength == 0.2 and state == 16")["open_fraction"].mean()
     assert f"| gates open at λ = .2, state 16 | {gates:.3f} | 0.115 | {gates - 0.115:+.3f} |" in run.stdout
-    assert "| accuracy of the top 40 over dense, states 10 to 15 (about) | " in run.stdout
+    top = probes.query("method == 'topk:welch' and k == 40 and state > 0")["accuracy"].mean()
+    assert f"| accuracy of the top 40, mean over states (about) | {top:.3f} | 0.85 | {top - 0.85:+.3f} |" in run.stdout
+    assert "| open gates that give 95 % of the baseline, states 10 to 15 (about) | " in run.stdout
+
+
+@pytest.mark.e2e
+def test_all_numbers_of_a_table_are_compared(papers, tmp_path):
+    """A table of the published shape with made-up numbers: six layers and dimensions, twelve heads, four classes."""
+    model = toy_encoder(num_hidden_layers=12, num_attention_heads=12, hidden_size=24)
+    study = interp.attention.study(model, ["w0 w1 w2 w3"] * 20, key_classes=CLASSES, progress=False)
+    study.save(tmp_path)
+    places = [(2, 3), (2, 4), (6, 3), (6, 4), (12, 3), (12, 5)]
+    rows = [
+        (layer, head, dim, key_class, 0.5)
+        for layer, dim in places
+        for head in range(1, 13)
+        for key_class in ("cls", "sep", "comma_period", "other")
+    ]
+    (tmp_path / "table1.csv").write_text(pd.DataFrame(rows, columns=papers.TABLE_1).to_csv(index=False))
+    published = papers.read_table_1(tmp_path / "table1.csv")
+    numbers, differs = papers.attention(lambda *args, **kwargs: tmp_path, "bert-base-uncased", published)
+    of_table = [number for number in numbers if number.published == 0.5]
+    assert len(of_table) == papers.N_CONTRIBUTIONS == len(rows)
+    ours = study.scores(layer=5, head=1).query("key_class == 'sep' and dim == 3")["mean"].item()
+    what = "layer 6 (block 5), head 2, dimension 3, sep"
+    assert next(number.ours for number in of_table if number.what == what) == pytest.approx(ours)
+    assert not any("--published" in line for line in differs)
+    (tmp_path / "other.csv").write_text("layer,head\n")
+    with pytest.raises(ValueError, match=naming("dim", "key_class", "value")):
+        papers.read_table_1(tmp_path / "other.csv")
+
+
+@pytest.fixture
+def nulls(timing):
+    import nulls
+
+    yield nulls
+    for name in ("nulls", "null_cells"):
+        sys.modules.pop(name, None)
+
+
+def test_a_cell_fails_if_it_errs_twice(nulls, tmp_path):
+    """A coin that says yes in one of five draws, one in twenty, or in the first run only."""
+
+    def cell(share, kind="null"):
+        return nulls.Cell("toy", "is it?", "coins", kind, lambda rng: "yes" if rng.random() < share else "no", 400)
+
+    often, seldom = (nulls.run(number, cell(share), tmp_path) for number, share in enumerate((0.2, 0.04)))
+    assert (often.fails, seldom.fails) == (True, False)
+    assert often.row["errors, 99 %"].startswith(f"{often.errors / 400:.1%} [")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-again.txt", "0.txt", "1.txt"]
+    missed = nulls.Count(cell(0.2, "planted"), often.verdicts)
+    assert missed.errors == often.verdicts["no"]
+    assert nulls.run(2, cell(0.2), tmp_path, most=20).row[""] == "untested"
+
+
+def test_a_cell_goes_on_where_it_was_stopped(nulls, tmp_path):
+    drawn = []
+
+    def draw(rng):
+        drawn.append(rng.random())
+        return "no"
+
+    cell = nulls.Cell("toy", "is it?", "coins", "null", draw, 30)
+    nulls.run(0, cell, tmp_path)
+    first, path = list(drawn), tmp_path / "0.txt"
+    path.write_text("no\n" * 12 + "n")  # stopped within a line
+    drawn.clear()
+    assert nulls.run(0, cell, tmp_path).n == 30
+    assert drawn == first[12:]
+
+
+def test_every_cell_has_a_verdict(nulls):
+    from null_cells import CELLS
+
+    assert len({cell.name + cell.kind for cell in CELLS}) == len(CELLS)
+    assert {cell.kind for cell in CELLS} == {"null", "planted"}
+    for cell in CELLS:
+        assert cell.draw(np.random.default_rng(0)) in ("yes", "partly", "no", "cannot tell")
 
 
 def test_quoted_ratios_were_measured():

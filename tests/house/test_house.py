@@ -14,7 +14,7 @@ from toys import ROOT
 import interp
 
 HOME = Path(interp.__file__).parent
-QUESTIONS = {f"analyses.{name}" for name in ("attention", "encoding", "frequency", "generation", "probing")}
+QUESTIONS = {f"analyses.{name}" for name in ("attention", "encoding", "frequency", "generation", "probing", "sinks")}
 LEVELS = (
     {"support"},
     {"models"},
@@ -101,8 +101,8 @@ def test_no_circular_imports():
 
 
 def test_the_analyses_are_listed_once():
-    """Only one file contains the names of all five, so a new analysis is one folder and one line."""
-    names = ("frequency", "generation", "attention", "encoding", "probing")
+    """Only one file contains the names of all of them, so a new analysis is one folder and one line."""
+    names = ("frequency", "generation", "attention", "sinks", "encoding", "probing")
     lists = [
         path.relative_to(HOME).as_posix()
         for path in HOME.rglob("*.py")
@@ -166,7 +166,7 @@ MANY_OPTIONS = {
     "analyses.encoding.steering.steering_report", "instruments.decoding.generate",
     "instruments.prompts.prompts", "analyses.probing.accuracy.ablation_effect",
     "analyses.probing.shared.general", "analyses.probing.shared.transfer", "analyses.probing.states.collect",
-    "analyses.probing.sweeps.sweep", "corpora.batching.batches",
+    "analyses.probing.sweeps.sweep", "corpora.batching.batches", "results.verdicts.judged",
 }  # fmt: skip
 """Measures that users call; their options are keywords."""
 

@@ -29,7 +29,7 @@ def collected(model):
 
 
 def studied(model):
-    return every_table(attention.study(model, TOKENS, key_classes={"first": [7, 8]}, sinks=True, **QUIET))
+    return every_table(attention.study(model, TOKENS, key_classes={"first": [7, 8]}, **QUIET))
 
 
 def ablated(model):

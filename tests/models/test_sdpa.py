@@ -10,8 +10,8 @@ import interp
 from interp import attention, corpora
 from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import ScoreContributions
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.scores import ScoreContributions
 from interp.models.running import running
 from interp.models.sites import hook_name, view
 from interp.passes.observers import observe

@@ -20,7 +20,8 @@ from interp.support import memory
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"scales": [0, 0.5, 1]},
-    "attention": {"key_classes": CLASSES, "sinks": True},
+    "attention": {"key_classes": CLASSES},
+    "sinks": {"key_classes": CLASSES},
     "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"], "atlas": True},
 }
 AT_MOST = {"ablation", "steering"}
@@ -50,6 +51,7 @@ def iter_of(reading: Any) -> Any:
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 @pytest.mark.filterwarnings("ignore:no frequency neurons")
+@pytest.mark.filterwarnings("ignore:no writers")
 def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts):
     model, analysis = interp.load(hf_directory(kind)), load(name)
     cost = resolve_name(analysis.cost)(str(hf_directory(kind)), None, ASKED[name])

@@ -60,8 +60,8 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
         "pass 1, word frequency + attention + attention scores + token probability",
         "pass 2, ablation + log-odds + mean neurons + largest tokens",
         "pass 3, pruning",
-        "pass 4, steering",
-        "pass 5, neurons",
+        "pass 4, random orders + neurons",
+        "pass 5, steering",
         "pass 6, neurons, exact",
     ]
     same(found[0], bias_effect(model, text, unigram=counts, progress=False))

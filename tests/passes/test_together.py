@@ -12,19 +12,23 @@ from toys import toy
 
 from interp import corpora, encoding
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
-from interp.analyses.attention.massive import MassiveActivations
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import ScoreContributions
-from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.encoding.orders import Agreements
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
+from interp.analyses.encoding.theory import LogProbabilities
+from interp.analyses.encoding.twins import ScaledPredictions
 from interp.analyses.frequency.outliers import OutlierDims, PartPredictions
+from interp.analyses.sinks.shuffled import ShuffledKeys
+from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
+from interp.instruments.massive import MassiveActivations
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.scores import ScoreContributions
 from interp.instruments.sinks import Sinks
 from interp.passes.contexts import LargestTokens
 from interp.passes.observers import Observer, observe
@@ -43,12 +47,14 @@ def fitted(model: Any) -> encoding.regression.Fit:
 
 
 EXAMPLES: dict[str, Callable[[Any], Observer]] = {
+    "Agreements": lambda model: Agreements(model, [[0, 3], [5, 7]]),
     "AttentionByClass": lambda model: AttentionByClass(model, CLASSES),
     "DimensionCorrelations": lambda model: DimensionCorrelations(model, LOG_UNIGRAM),
     "DirectionSums": lambda model: DirectionSums(model, [0, 1]),
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LargestTokens": lambda model: LargestTokens(model),
+    "LogProbabilities": lambda model: LogProbabilities(model),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
     "MassiveActivations": lambda model: MassiveActivations(model),
     "MassiveWriters": lambda model: MassiveWriters(model),
@@ -61,6 +67,8 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "PrunedPredictions": lambda model: PrunedPredictions(
         model, fitted(model), ["spearman", "reverse"], "pca", [0, 0.25, 0.55], 0
     ),
+    "ShuffledKeys": lambda model: ShuffledKeys(model, range(0, 30, 2), epsilon=0.2),
+    "ScaledPredictions": lambda model: ScaledPredictions(model, 2.0),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
     "Sinks": lambda model: Sinks(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),

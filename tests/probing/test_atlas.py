@@ -310,7 +310,22 @@ def test_groups_of_tasks_are_permuted():
     assert row["by"].tolist() == ["field"]  # all have the same term
     assert row[["within", "between", "difference"]].to_numpy().tolist() == [pytest.approx([0.45, 0.15, 0.3])]
     assert row["p"].item() == pytest.approx(1 / 3, abs=0.05)  # of the three ways to pair off four tasks, one is theirs
-    assert row["low"].item() <= 0.3 <= row["high"].item()
+    assert row[["low", "high"]].isna().all(axis=None), "of four tasks"
+    rng = np.random.default_rng(0)
+    matrix, labels = rng.random((9, 9)), np.array(list("xxxyyyzzz"))
+    names = "abcdefghi"
+    rows = [("heads", names[i], "none", names[j], "none", matrix[i, j]) for i, j in itertools.combinations(range(9), 2)]
+    row = tables.phenomena(pd.DataFrame(rows, columns=made.columns), pd.DataFrame({"field": labels}, index=[*names]))
+
+    def contrast(kept):
+        pairs = [*itertools.combinations(kept, 2)]
+        same = [matrix[i, j] for i, j in pairs if labels[i] == labels[j]]
+        return np.mean(same) - np.mean([matrix[i, j] for i, j in pairs if labels[i] != labels[j]])
+
+    without = np.array([contrast([i for i in range(9) if i != out]) for out in range(9)])
+    reach = stats.t.ppf(0.975, 8) * np.sqrt(8 / 9 * ((without - without.mean()) ** 2).sum())
+    assert row["difference"].item() == pytest.approx(contrast(range(9)))
+    assert row["high"].item() - row["difference"].item() == pytest.approx(reach)
 
 
 def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -> tables.Atlas:
@@ -334,8 +349,8 @@ def test_findings_of_planted_units():
     said = {one.question: one.verdict for one in found_of(2.0, seed=0, tasks=8, controls=True).findings}
     for swapped in ("word", "number"):
         said.pop(f"Are units of grammar found again more often than units of a swapped {swapped}?")
-    single = said.pop("Does a single residual dimension tell good sentences from bad?")
-    assert single in ("yes", "partly")
+        said.pop(f"Does it tell them better than another tells sentences with a swapped {swapped}?")
+    assert said.pop("Does a single residual dimension tell good sentences from bad?") == "yes"
     assert said == {
         "Do other pairs of a task find the same residual dimensions?": "yes",
         "Do tasks of one field share more units than tasks of different fields?": "cannot tell",
@@ -343,20 +358,20 @@ def test_findings_of_planted_units():
         "Do tasks share more units with one another than with controls of a swapped number?": "yes",
         "Do the differences of different tasks point the same way?": "yes",
     }
-    without = [one for one in found_of(2.0, seed=0).findings if one.compared_with == "there are no controls"]
-    assert [one.verdict for one in without] == ["cannot tell", "partly"]
+    without = [one for one in found_of(2.0, seed=0).findings if one.compared_with == "controls: none"]
+    assert [one.verdict for one in without] == ["cannot tell"]
     alone = {one.question: one.verdict for one in found_of(2.0, seed=0, tasks=1).findings}
     assert set(alone.values()) == {"cannot tell"}
 
 
 @pytest.mark.slow
 def test_yes_is_rare_where_there_is_no_effect():
-    """Without any effect in the states, at most one finding in twenty says yes; in 100 other runs, at most 5 did."""
+    """Without any effect in the states, at most one finding in twenty says yes."""
     yes: dict[str, int] = {}
     for seed in range(10):
-        for one in found_of(0.0, seed, tasks=4, controls=True).findings:
+        for one in found_of(0.0, seed, tasks=8, controls=True).findings:
             yes[one.question] = yes.get(one.question, 0) + (one.verdict == "yes")
-    assert len(yes) == 8
+    assert len(yes) == 10
     assert max(yes.values()) <= 1, yes
 
 
@@ -478,7 +493,7 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     assert cost.numbers["n_mapped"] == 3
     probing.map_units(model, table, position="last", progress=False, directory=tmp_path)
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.02 * cost.numbers["atlas_disk_bytes"]  # and headers
+    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.03 * cost.numbers["atlas_disk_bytes"]  # and headers
     assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 63
     assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
 

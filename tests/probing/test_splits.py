@@ -12,13 +12,11 @@ from sklearn.linear_model import LogisticRegression
 import interp
 from interp import probing
 from interp.analyses.probing.atlas import reading
-from interp.analyses.probing.findings import concentrated, more_pairs
 from interp.analyses.probing.shared import general
 from interp.analyses.probing.splits import split_tasks, used_pairs
 from interp.analyses.probing.states import States
-from interp.analyses.probing.uncertainty import mcnemar, wilson
+from interp.analyses.probing.uncertainty import wilson
 from interp.corpora import controls, pairs
-from interp.results.findings import Finding
 from interp.testing import toy_decoder
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -283,40 +281,3 @@ def test_renamed_and_edited_tasks_in_an_atlas() -> None:
         found = probing.study(model, edited, **quick)
     assert found.provenance["corpus"] == "12 minimal pairs"
     assert set(found.consistency["control"]) == {"none"}
-
-
-# How many pairs would do
-
-
-def test_the_number_of_pairs_that_would_do() -> None:
-    asked: dict[str, Any] = {"question": "Is it?", "measure": "it is", "rule": "by rule"}
-    unsure = Finding(verdict="cannot tell", value=0.1, low=-0.1, high=0.3, **asked)
-    assert mcnemar(np.ones(5), np.zeros(5)) > 0.05 > mcnemar(np.ones(6), np.zeros(6))
-    assert more_pairs(unsure, 5, 3).because.startswith("5 test pairs a task cannot decide it: 30 pairs, 6 of them")
-    assert more_pairs(unsure, 6, 1).because == "about 120 pairs would decide it, if the value stays as it is"
-    assert more_pairs(unsure, 6, 3).because == "about 12 tasks would decide it, if the value stays as it is"
-    assert "; about 12 tasks would decide it" in str(more_pairs(unsure, 6, 3))
-    tiny = Finding(verdict="cannot tell", value=1e-3, low=-0.1, high=0.1, **asked)
-    assert more_pairs(tiny, 6, 1).because.startswith("more than 3,000 pairs would decide it")
-    sure = Finding(verdict="yes", value=0.1, low=0.05, high=0.3, **asked)
-    assert more_pairs(sure, 2, 1) == sure
-    nothing = Finding(verdict="cannot tell", value=float("nan"), low=float("nan"), high=float("nan"), **asked)
-    assert more_pairs(nothing, 6, 1) == nothing
-
-
-def test_the_number_of_pairs_that_lift_an_accuracy_above_chance() -> None:
-    top = {
-        "ratio": np.nan,
-        "low": np.nan,
-        "high": np.nan,
-        "censored": False,
-        "n_top": 1,
-        "top_accuracy": 0.7,
-        "top_low": 0.4,
-    }
-    [found] = concentrated(pd.DataFrame([top]))
-    assert found.because == "about 170 pairs a task would tell an accuracy of 0.70 from chance"
-    ends = [wilson(np.asarray(0.7), n, 0.98)[0] for n in (33, 34)]
-    assert ends[0] < 0.5 < ends[1]
-    [as_good_untrained] = concentrated(pd.DataFrame([top | {"top_low": 0.6}]))
-    assert not as_good_untrained.because

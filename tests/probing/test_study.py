@@ -31,6 +31,7 @@ from interp.analyses.probing.probes import Probe
 from interp.analyses.probing.sparse import SparseProbe
 from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States
+from interp.analyses.probing.untrained import TWINS
 from interp.cli import main
 from interp.corpora import pairs
 
@@ -49,6 +50,8 @@ COLUMNS = {
     "l0_untrained topk_untrained",
     "means": "state probe accuracy low high sd",
     "differences": "state probe against difference low high above below n_tasks",
+    "untrained": "task state probe control draw accuracy",
+    "rotations": "task state control draw k accuracy",
     "comparisons": "task state probe against difference low high p p_adjusted",
     "overlap": "task_a task_b state jaccard expected cosine",
     "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
@@ -780,7 +783,10 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     judged = found.judgements[found.judgements["score"] == "per_token"].reset_index(drop=True)
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
     means = found.judgement_means.set_index("score")["accuracy"]
-    assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
+    of_phenomena = alone["accuracy"].groupby(
+        study_pairs.groupby("UID", sort=False)["linguistics_term"].first().to_numpy()
+    )
+    assert means["per_token"] == pytest.approx(of_phenomena.mean().mean())
     [said] = [line for line in found.section.notes if "the model itself prefers" in line]
     assert f"per token {means['per_token']:.3f}" in said
     with pytest.raises(ValueError, match=naming("tokenizer", "whole_words")):
@@ -900,7 +906,7 @@ def test_dry_run_only_needs_a_config(tmp_path: Path, capsys: Any) -> None:
     weights = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336
     tokens = sum(round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences)
     assert f"{len(sentences):,} sentences, about {tokens:,} tokens" in printed
-    assert f"forward passes: {2 * 2 * 32 * weights * tokens / 1e12:,.1f} TFLOP" in printed
+    assert f"forward passes: {(1 + TWINS) * 2 * 32 * weights * tokens / 1e12:,.1f} TFLOP" in printed
     assert "33 states of 4096" in printed
     assert f"{2 * 4 * 33 * len(sentences) * 4096 / 2**30:,.2f} GiB on disk" in printed
     assert list(tmp_path.iterdir()) == [tmp_path / "config.json"], "nothing is written"

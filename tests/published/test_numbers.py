@@ -13,11 +13,11 @@ from toys import SHARED
 
 import interp
 from interp import attention, corpora, encoding, frequency, hooks, probing
-from interp.analyses.attention.massive import MassiveActivations
-from interp.analyses.attention.sinks.writers import MassiveWriters
 from interp.analyses.encoding.pruning import removal_order
 from interp.analyses.probing.scores import word_surprisal
+from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora import pairs
+from interp.instruments.massive import MassiveActivations
 from interp.models.identity import weight_hash
 from interp.passes.observers import forward, observe
 

@@ -14,8 +14,8 @@ import pytest
 from naming import naming
 
 from interp.analyses.attention import AttentionStudy, gaps
-from interp.analyses.attention.scores import SCORES
 from interp.analyses.attention.shares import largest_gaps
+from interp.instruments.scores import SCORES
 from interp.results import dense as module
 from interp.results.dense import Dense
 from interp.results.result import Result

@@ -2,12 +2,10 @@ from . import (
     ablation as ablation,
     claims as claims,
     costs as costs,
-    massive as massive,
     patterns as patterns,
     profile as profile,
     scores as scores,
     shares as shares,
-    sinks as sinks,
 )
 from .ablation import ablation_effect as ablation_effect
 from .patterns import attention_by_class as attention_by_class, attention_in_text as attention_in_text

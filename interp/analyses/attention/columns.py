@@ -14,8 +14,7 @@ MEANINGS = COMMON | {
     "gap": Column("gap", "Mean score or contribution for the class minus that for all other keys."),
     "share": Column(
         "of the sum",
-        "What the dimension adds to the sum of gaps, or a component to the activation, divided by the whole: above 1 "
-        "where others are negative.",
+        "What the dimension adds to the sum of gaps, divided by the whole: above 1 where others are negative.",
     ),
     "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
     "n_dims_90": Column("dimensions for 90 %", "The fewest dimensions whose shares add up to 90 % of the gap."),
@@ -87,29 +86,6 @@ MEANINGS = COMMON | {
     ),
     "control_share": Column("largest share of others", "The same for as many other dimensions, those that add most."),
     "share_beyond": Column("beyond others", "The share of outliers minus the largest share of others."),
-    "attention": Column("attention", "Mean over the queries that see the position."),
-    "rate": Column("sink rate", "Share of rows and heads in which the position draws more attention than ε."),
-    "query_norm": Column("|q|", "Mean norm of the queries."),
-    "key_norm": Column("|k|", "Mean norm of the key."),
-    "value_norm": Column("|v|", "Mean norm of the value."),
-    "by_direction": Column("by direction", "Part of the gap that comes from the cosine between query and key."),
-    "by_norm": Column("by norm", "Part of the gap that comes from the norm of the key."),
-    "measure": Column(
-        "measure",
-        "What is measured at the first position.",
-        {
-            "direction_ratio": "due to direction, of the gap",
-            "value_ratio": "norm of values, relative",
-            "rate": "sink rate",
-        },
-    ),
-    "value": Column("value", "Value of the measure, mean over heads."),
-    "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),
-    "massive": Column("massive?", "Whether the dimension has a massive activation in that state."),
-    "component": Column("written by", "Embeddings, attention or MLP; earlier: present before tracking began."),
-    "added": Column(
-        "added", "What the component adds, mean over activations; positive if it has the activation's sign."
-    ),
     "rule": Column(
         "rule",
         "How outliers are defined: robust, by median and MAD; sd, by mean and SD.",
@@ -132,6 +108,5 @@ IN_PAPER = {
     ],
     "frames": ["dims", "kind", "draw", "layer", "key_class", "log_odds"],
     "contexts": ["dim", "state", "activation", "before", "token", "after"],
-    "sinks": ["layer", "head", "first_position", "attention", "rate", "gap", "by_direction", "by_norm"],
 }
 """The columns that wide tables have in a paper, unless others are named."""

@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.analyses.attention.scores import MOST_BYTES
-from interp.instruments.costs import profile_sums, sink_sums
-from interp.instruments.sinks import position_bins
-from interp.models.footprint import TOKENS_PER_ROW
+from interp.instruments.costs import massive_sums, profile_sums, score_flops, score_pass
 from interp.models.shapes import Shape, shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.contexts import KEPT
@@ -18,8 +15,6 @@ from interp.support.choices import Several, listed
 
 __all__ = ["cost", "dry_run"]
 
-_AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
-_COPIES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
 _REMOVED = 3 + 5  # dimensions that are removed from a layer, at most: outliers, random
 _SETS = 3 + 1  # of outlier dimensions, that controls are drawn for: one by one, and all together
 _OUTLIERS = 64  # outlier dimensions that are assumed
@@ -44,9 +39,6 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if options.get("average") == "sentence":  # the class of all keys needs its own sums
         more = 1 + 1 / found.numbers["n_classes"]
         scored = [replace(one, sums=math.ceil(one.sums * more), flops=one.flops * more) for one in scored]
-    if options.get("sinks"):
-        sums, per_token = _sinks(size, found.numbers["n_layers"], found.numbers["n_classes"])
-        read = replace(read, sums=read.sums + sums, per_token=read.per_token + per_token)
     if not size.linear_scores:
         read = replace(read, per_token=read.per_token + 12.0 * size.n_heads * context)
     text = "text" if options.get("sample") is None else "a sample of the text"
@@ -79,12 +71,7 @@ def cost(
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`, unless scores
     cannot be decomposed.
 
-    Causal models need `2 n_heads d_head d_model` operations per token and layer for the means, and as many for each
-    class but one to centre them. Encoders first sum over a sequence, so they need twice that number for each class,
-    once per `sequence` of tokens.
-
-    By group of texts there are sums of scores, and of contributions too where these take no more than 256 MiB: of each
-    head (`by_head`: pairs are weighted by attention), or of their mean.
+    See `interp.instruments.costs.score_pass` for the means of scores.
 
     Raises the errors of `interp.models.shapes.shape`.
     """
@@ -92,25 +79,19 @@ def cost(
     classes = n_classes or 4
     heads, d_model = size.n_heads, size.d_model
     n_layers = size.n_layers if layers is None else len(listed(layers))
-    product = 2.0 * heads * size.d_head * d_model
-    once = classes * product / sequence if size.encoder else product
-    centred = once if size.encoder else (classes - 1) * product
-    rows = n_layers * heads * classes
-    of_texts = 8 * MOST * rows * d_model // (1 if by_head else heads)
-    sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 3 * MOST) + (n_layers + 1) * classes + MOST + 1)
-    sums += of_texts if of_texts <= MOST_BYTES else 0
-    massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
+    scored = score_pass(size, n_layers, classes, sequence=sequence, by_head=by_head)
+    rows, massive = n_layers * heads * classes, 8 * massive_sums(size)
     profiles = massive + 8 * sum(profile_sums(size, n, classes) for n in (size.n_layers, size.n_layers + 1))
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
     largest_tokens = 2 * KEPT * (size.n_layers + 1) * d_model
     others = 8 * (by_class + 16 * size.n_layers * d_model + largest_tokens)
-    means, centring = n_layers * once, n_layers * centred
+    means, centring = score_flops(size, n_layers, classes, sequence=sequence)
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "profile_bytes": profiles,
         "forward": size.forward,
     }  # fmt: skip
     numbers_of_scores = {
-        "contribution_bytes": sums, "contributions": means, "centred": centring,
+        "contribution_bytes": scored.sums, "contributions": means, "centred": centring,
         "rows": (rows + n_layers * heads) * d_model,
     }  # fmt: skip
     lines = [
@@ -118,18 +99,13 @@ def cost(
         f"sums of the dimension profiles, massive activations included: {profiles / 2**20:,.0f} MiB",
     ]
     of_scores = [
-        f"sums of contributions: {sums / 2**20:,.0f} MiB",
+        f"sums of contributions: {scored.sums / 2**20:,.0f} MiB",
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
         f"table scores: {(rows + n_layers * heads) * d_model:,} rows",
     ]
-    held: dict[str, Any] = {
-        "per_token": _per_token(size),
-        "per_batch": _COPIES * 4 * _AT_ONCE + 12 * heads * size.d_head * d_model,
-    }
-    read = Pass(what="attention", sums=profiles + others, **held)
-    scored = Pass(what="attention scores", sums=sums, flops=means + centring, **held)
+    read = replace(scored, what="attention", sums=profiles + others, flops=0)
     if not size.linear_scores:
         return Cost(passes=(read,), numbers=numbers, lines=lines)
     results = _results(rows * d_model)
@@ -140,21 +116,6 @@ def _draws(n_layers: int, n_classes: int) -> int:
     """Bytes of the sums of the draws; see `interp.attention.frames.FrameDraws`."""
     variants = MOST * (1 + _SETS) + 2 * FEWEST_CONTROLS * (_SETS + 1)
     return 8 * ((n_layers * variants + 1) * n_classes + 2 * MOST + 1)
-
-
-def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
-    """Bytes of the sums of sinks and writers, and bytes per token of a batch: queries, keys, their directions and
-    reverse cumulative sums in float32, and what enters a block and is added to it."""
-    sums, d_model = sink_sums(size, n_layers, n_classes), size.d_model
-    if not size.encoder:
-        sums += MOST * (1 + 2 * d_model * (3 + 2 * size.n_layers)) + 2 * d_model + 2
-    return 8 * sums, 4.0 * (4 * d_model + 8 * size.n_heads * size.d_head)
-
-
-def _per_token(size: Shape) -> float:
-    """Bytes per token of a batch: the input of a layer's attention, its rotated queries with their reverse cumulative
-    sums, and keys and values for every head, in float32; or the dimensions with their correlates in float64."""
-    return max(4.0 * (3 * size.d_model + 8 * size.n_heads * size.d_head), 8.0 * 4 * size.d_model)
 
 
 def _results(rows: int) -> int:

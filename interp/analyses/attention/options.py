@@ -5,12 +5,10 @@ from typing import Literal
 
 from interp.analyses.declare import Analysis, option
 from interp.analyses.options import CountsOptions, KeyClasses, TextOptions
-from interp.support.choices import Mode, Rule, Several
+from interp.support.choices import Average, Mode, Rule, Several, Weights
 
-__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights", "Where"]
+__all__ = ["ANALYSIS", "AttentionOptions", "Where"]
 
-Weights = Literal["mean", "attention"]
-Average = Literal["pair", "sentence"]
 Where = Literal["keys", "residual"]
 """What dimensions are removed from: the keys of a block, or the residual stream that enters it."""
 
@@ -37,12 +35,6 @@ class AttentionOptions(CountsOptions, TextOptions):
     ablation: bool = option(
         True, "Remove outlier dimensions from the keys in a second pass, and measure attention again."
     )
-    sinks: bool = option(
-        False, "Also study attention sinks: which heads and positions, and what draws attention there."
-    )
-    epsilon: float = option(
-        0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
-    )
     sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
     seed: int = option(0, "Seed for the sample and the random dimensions.", kind="seed", least=0)
 
@@ -60,7 +52,6 @@ ANALYSIS = Analysis(
     cost="interp.analyses.attention.costs:dry_run",
     impossible="interp.analyses.attention.tables:why_impossible",
     lacks="interp.analyses.attention.tables:lacks",
-    more={"sinks": True},
     paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd", "bos": "auto"},
     paper_help="STS-B sentences, unscaled contributions of 100 of them, outliers beyond 3 SD",
 )

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses.attention import figures as plots
-from interp.analyses.attention.sinks import figures as sink_plots
 from interp.analyses.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
@@ -39,13 +38,6 @@ DEFINITIONS = {
     "are shown.",
     "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
     "of the hidden state of its row (Sun et al. 2024).",
-    "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
-    "rate is the share of heads and rows in which it does (Gu et al. 2025). Positions that are seen by so few queries "
-    "that uniform attention alone could make them sinks are left out.",
-    "by_direction, by_norm": "The two parts of gap, the difference between the score |q| |k| cos of a position and "
-    "that of other keys: the part due to the direction of its key, and the part due to its norm.",
-    "Writer": "What adds to a massive activation until its height is reached: the embeddings, or attention or MLP of a "
-    "block.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only or, where scores "
     "cannot be decomposed, in the residual stream that enters one layer. Five random dimensions are removed beside it.",
     "Same values along random directions": "What is removed from the input of the keys is subtracted from them along "
@@ -72,12 +64,6 @@ def section(study: AttentionStudy) -> Section:
     for number, name in enumerate(study.special):
         if name in set(study.ablation["key_class"]):
             figures[f"ablation_{number}"] = plots.ablation(study, name)
-    if not study.sinks.empty:
-        figures |= {"sink_heads": sink_plots.sink_heads(study), "sink_positions": sink_plots.sink_positions(study)}
-    if study.sinks["by_norm"].notna().any():
-        figures["sink_scores"] = sink_plots.sink_scores(study)
-    if not study.writers.empty:
-        figures["massive_writers"] = sink_plots.massive_writers(study)
     claims = study.claims
     main = "attention"
     if len(claims) and claims["log_odds"].iloc[0]:
@@ -94,7 +80,6 @@ def section(study: AttentionStudy) -> Section:
     }
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
-    tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
     return Section(
         main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, contexts=_contexts(study)
     )
@@ -113,17 +98,6 @@ def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
             told = f"{what}, where it stands out most. Texts are counted from 0."
             contexts[f"dimension {dim}"] = Contexts(told, tokens)
     return contexts
-
-
-def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
-    first = study.sinks[study.sinks["first_position"] == 0]
-    return {
-        "Attention sinks at the first position: rate, key and values": study.sink_summary,
-        "Attention that positions draw, mean over heads": study.sink_rates,
-        "Attention to the first position and its scores, head by head": first,
-        "Dimensions that make the sinks": study.sink_dims,
-        "What writes the massive activations": study.writers,
-    }
 
 
 def _driven(study: AttentionStudy) -> str:
@@ -179,14 +153,12 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
-        rows[name] |= study.sink_summary.set_index("measure")["value"].add_prefix("sink_").to_dict()
     numbers = numbers_of(rows)
     decomposed = {name: study for name, study in studies.items() if len(study.gaps)}
     classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     if decomposed:
         figures["spread"] = _spread(decomposed)
-    figures |= {name: _sink_rates(having) for name, having in shared(studies, _with_sinks)}
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
 
@@ -204,23 +176,6 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
     for name, style in run_styles(list(studies)).items():
         dotted = CHANCE | {"name": style["name"], "color": style["color"]}
         add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
-    return out.update_yaxes(rangemode="tozero")
-
-
-def _with_sinks(study: AttentionStudy) -> list[str]:
-    return [] if study.sinks.empty else ["sinks"]
-
-
-def _sink_rates(studies: Mapping[str, AttentionStudy]) -> Figure:
-    """The sink rate of the first position by depth."""
-    each = {f"{study.provenance['epsilon']:g}" for study in studies.values()}
-    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
-    out = figure("Attention sinks at the first position", DEPTH, "sink rate", subtitle=subtitle)
-    lines = {}
-    for name, study in studies.items():
-        first = study.sink_rates[study.sink_rates["first_position"] == 0]
-        lines[name] = by_depth(first.set_index("layer")["rate"], layers_of(name, study.provenance))
-    draw_runs(out, lines, list(studies))
     return out.update_yaxes(rangemode="tozero")
 
 

@@ -13,17 +13,13 @@ from interp.analyses.attention.ablation import ablate, drawn, planned
 from interp.analyses.attention.claims import largest_effects
 from interp.analyses.attention.columns import IN_PAPER, MEANINGS
 from interp.analyses.attention.findings import explained, steered, untested
-from interp.analyses.attention.massive import MassiveActivations
-from interp.analyses.attention.options import AttentionOptions, Average, Rule, Weights, Where
+from interp.analyses.attention.options import AttentionOptions, Where
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
-from interp.analyses.attention.shares import GAPS, gaps, largest_gaps, outlier_shares
-from interp.analyses.attention.sinks.findings import sink_findings
-from interp.analyses.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
+from interp.analyses.attention.shares import largest_gaps, outlier_shares
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
-from interp.corpora.classes import TokenClasses
 from interp.corpora.counts import unigrams_of
+from interp.instruments.massive import MassiveActivations
 from interp.instruments.profile import (
     DimensionCorrelations,
     DimensionProfile,
@@ -32,18 +28,11 @@ from interp.instruments.profile import (
     outlier_counts,
     outlier_threshold,
 )
-from interp.instruments.sinks import (
-    SINK_DIMS,
-    SINK_RATES,
-    SINK_SUMMARY,
-    SINKS,
-    Sinks,
-    fewest_queries,
-    sink_dims,
-)
+from interp.instruments.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
+from interp.instruments.shares import GAPS, gaps
 from interp.models.head import real_tokens
-from interp.models.qk import check_layers, refuse_folded, why_no_scores
-from interp.models.sites import Model, hook_name, view
+from interp.models.qk import check_layers, why_no_scores, why_unreadable
+from interp.models.sites import Model
 from interp.passes.contexts import LargestTokens
 from interp.passes.execution import Passes, Reading, asks
 from interp.results.columns import Column
@@ -51,6 +40,7 @@ from interp.results.dense import Dense
 from interp.results.findings import Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_choice, check_mode, check_seed, whole_number
+from interp.support.choices import Average, Rule, Weights
 from interp.support.words import class_words
 
 __all__ = ["AttentionStudy", "check_asked", "study"]
@@ -62,8 +52,8 @@ class AttentionStudy(Result):
 
     - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.results.dense.Dense`:
       `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them. If scores cannot be
-      decomposed, these two, `totals`, `largest_gaps`, `outlier_share` and `sink_dims` are empty, and
-      `provenance["left_out"]` says why.
+      decomposed, these two, `totals`, `largest_gaps` and `outlier_share` are empty, and `provenance["left_out"]` says
+      why.
     - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
       and its parts from the dimensions and from b_K.
     - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
@@ -83,13 +73,9 @@ class AttentionStudy(Result):
       them together (`all`), and in each draw of its controls; see `interp.attention.frames.FrameDraws`.
     - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
       magnitude is largest; see `interp.passes.contexts.LargestTokens`. It is empty for batches made by hand.
-    - `massive`: massive activations, if there are any; see `interp.attention.massive.MassiveActivations`.
+    - `massive`: massive activations, if there are any; see `interp.instruments.massive.MassiveActivations`.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
       dimension of the attention input with log u of the token, and with the attention that the token receives.
-    - `sinks`, `sink_rates`, `sink_summary`: the positions that draw attention, and why; see
-      `interp.instruments.sinks.Sinks`. `sink_dims`: the dimensions that make the sinks at the first position;
-      see `interp.instruments.sinks.sink_dims`. `writers`: the components that write massive activations; see
-      `interp.attention.sinks.writers.MassiveWriters`. All of these are empty unless asked for with `sinks`.
     """
 
     analysis: ClassVar[str] = "attention"
@@ -112,17 +98,11 @@ class AttentionStudy(Result):
     ablated: pd.DataFrame
     frames: pd.DataFrame
     correlations: pd.DataFrame
-    sinks: pd.DataFrame
-    sink_rates: pd.DataFrame
-    sink_summary: pd.DataFrame
-    sink_dims: pd.DataFrame
-    writers: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        epsilon = self.provenance.get("epsilon", math.nan)
         steering = steered(self.frames, self.class_words, self.removed_from)
-        found = *steering, *explained(self.outlier_share, self.class_words), *sink_findings(self.tables, epsilon)
+        found = *steering, *explained(self.outlier_share, self.class_words)
         return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
@@ -190,27 +170,13 @@ class AttentionStudy(Result):
 
 def why_impossible(model: Model) -> str | None:
     """Why the attention of a model cannot be studied, or None if it can."""
-    try:
-        refuse_unreadable(model)
-    except ValueError as error:
-        return str(error)
-    return None
+    return why_unreadable(model)
 
 
 def lacks(model: Model) -> dict[str, str]:
     """What a study of a model that can be studied leaves out, and why."""
     why = why_no_scores(model)
     return {} if why is None else {"scores by residual dimension": why}
-
-
-def refuse_unreadable(model: Model) -> None:
-    """Raise ValueError for a model whose patterns do not exist, or whose weights are not those it was trained with."""
-    seen = view(model)
-    seen.refuse_drawn()
-    for layer in range(model.cfg.n_layers):
-        hook_name(model, "pattern", layer)
-        seen.attention(layer)
-    refuse_folded(seen)
 
 
 @asks(AttentionOptions)
@@ -238,7 +204,8 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     """
     check_asked(options)
     chosen = check_layers(model, options.layers)
-    refuse_unreadable(model)
+    if why := why_impossible(model):
+        raise ValueError(why)
     sample = None if options.sample is None else int(options.sample)
     classes = token_classes(model, options.key_classes)
     how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
@@ -252,8 +219,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
     correlations = DimensionCorrelations(model, torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy())))
     massive, tokens = MassiveActivations(model), LargestTokens(model)
-    of_sinks = _sink_observers(model, prepared, classes, chosen, options)
-    listening = [attention, residual, correlations, massive, tokens, *of_sinks]
+    listening = [attention, residual, correlations, massive, tokens]
     readings = [Reading("attention", prepared, [*listening, removed] if scores else listening)]
     if scores:
         some = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
@@ -272,7 +238,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
-        **{name: getattr(options, name) for name in ("rule", "mode", "sinks", "epsilon")},
+        **{name: getattr(options, name) for name in ("rule", "mode")},
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
@@ -289,7 +255,6 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "ablated": ablated,
         "frames": frames,
         "correlations": correlations.table,
-        **_sink_tables(of_sinks, tables["gaps"], outliers, massive.table),
     }
     removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]
     asked["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
@@ -304,8 +269,6 @@ def check_asked(options: AttentionOptions) -> None:
     check_choice("weights", options.weights, get_args(Weights))
     check_choice("average", options.average, get_args(Average))
     check_seed(options.seed)
-    if options.sinks:
-        fewest_queries(options.epsilon)
     if options.sample is not None:
         whole_number(options.sample, "sample", least=1)
 
@@ -329,30 +292,3 @@ def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches
     picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
     settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
     return batches(model, [texts[i] for i in sorted(picked)], layout="texts", **settings)
-
-
-def _sink_observers(
-    model: Model, text: Batches, classes: TokenClasses, layers: list[int], options: AttentionOptions
-) -> list[Sinks | MassiveWriters]:
-    """The observers for sinks, if these were asked for."""
-    if not options.sinks:
-        return []
-    sinks = Sinks(model, classes, layers=layers, epsilon=options.epsilon)
-    sinks.check_rows(text)
-    return [sinks] if why_no_writers(model) else [sinks, MassiveWriters(model)]
-
-
-def _sink_tables(
-    observers: list[Sinks | MassiveWriters], gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """The tables of sinks, which are empty if they were not asked for."""
-    columns = {"sinks": SINKS, "sink_rates": SINK_RATES, "sink_summary": SINK_SUMMARY, "sink_dims": SINK_DIMS}
-    tables = {name: pd.DataFrame(columns=of) for name, of in (columns | {"writers": WRITERS}).items()}
-    for one in observers:
-        if isinstance(one, MassiveWriters):
-            tables["writers"] = one.table
-        else:
-            tables |= {"sinks": one.table, "sink_rates": one.by_layer, "sink_summary": one.summary}
-            found = tables["sinks"], gaps, outliers, massive
-            tables["sink_dims"] = sink_dims(*found, key_class=one.first_class, epsilon=one.epsilon)
-    return tables

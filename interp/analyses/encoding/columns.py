@@ -15,8 +15,18 @@ MEANINGS = COMMON | {
     "target": Column(
         "target",
         "The quantity that is regressed on the output embeddings.",
-        {"-log alpha": "−log α", "shuffled": "−log α, shuffled"},
+        {"-log alpha": "−log α", "shuffled": "−log α, shuffled", "untrained": "−log α of an untrained model"},
     ),
+    "spread": Column("SD of log α", "Standard deviation of log α over types."),
+    "logit_scale": Column("logits ×", "What the logits are multiplied by before the softmax; 1 for the model itself."),
+    "predictor": Column(
+        "predictor",
+        "What predicts −log α: the fit (on other types), −E[log p], or −E[log p] − ½ Var(log p).",
+        {"first order": "−E[log p]", "second order": "−E[log p] − ½ Var(log p)"},
+    ),
+    "corr2": Column("squared correlation", "Squared correlation of the prediction with −log α over types."),
+    "beyond": Column("fit minus this", "R² of the fit minus that of the prediction without a fit."),
+    "median_variance": Column("Var(log p)", "Median over types of the variance of log p over positions."),
     "r2": Column("R²", "Share of the variance over types that the regression explains."),
     "adj_r2": Column("adjusted R²", "R² adjusted for the number of dimensions."),
     "cv_r2": Column("cross-validated R²", "R² on types that were left out of the fit."),
@@ -79,6 +89,8 @@ MEANINGS = COMMON | {
     "overlap": Column("overlap", "Mean squared cosine of the principal angles; 1 if the smaller lies in the larger."),
     "null_mean": Column("by chance", "Mean overlap of randomly rotated subspaces."),
     "null_high": Column("by chance, 97.5 %", "97.5th percentile of the overlap of randomly rotated subspaces."),
+    "value": Column("value", "Cosine or overlap of the two under a random rotation."),
+    "n_positions": Column("positions", "Number of positions averaged over."),
     "neuron": Column("neuron", "Number of the neuron in the last MLP, counted from 0."),
     "w_out_norm": Column("‖w_out‖", "Norm of the vector that the neuron writes."),
     "logit_var": Column("logit variance", "Variance over the vocabulary of the cosine of w_out with the unembedding."),
@@ -99,6 +111,7 @@ MEANINGS = COMMON | {
 }
 IN_PAPER = {
     "regression": ["target", "adj_r2", "cv_r2", "n_types", "n_dims"],
+    "theory": ["predictor", "r2", "corr2", "slope", "beyond"],
     "pruning": ["basis", "order", "fraction", "top1_agreement", "kl", "perplexity"],
     "steering": ["token", "group", "shift", "weights", "requested", "achieved", "kl_others"],
     "neurons": ["layer", "neuron", "w_out_norm", "logit_var", "delta_loss", "delta_entropy", "delta_kl_unigram"],

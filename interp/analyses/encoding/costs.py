@@ -1,6 +1,6 @@
 """The cost of studying a model's output embeddings, from its config and the size of the text alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.contexts import KEPT
 from interp.passes.groups import MOST
+from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.choices import listed
 
 __all__ = ["dry_run"]
@@ -23,21 +24,24 @@ _PRUNED, _SCANNED = 5_000, 500  # positions
 _STEERED = 15  # tokens that are steered
 _BINS = 2 * 2_400  # counts and means of a histogram of log-odds
 _EFFECTS, _EXACT = 6, 50  # effects of each neuron, and neurons whose effects are exact
+_TWINS, _SEARCH = 3, 6  # untrained models, and passes in which the scale of the logits of each is found, at most
 _PRUNED_AT_ONCE, _STEERED_AT_ONCE = 2**23, 2**21  # logits that are pruned and steered together
+_REMOVED = 0.3  # of the dimensions, in random orders; see interp.encoding.pruning
 _BLOCK = 2**22  # numbers of W_U that are read together
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.encoding.study` with these options: one pass for the regression; one each for pruning,
-    log-odds and the means of neurons, in which an atlas is also read; one for steering; two for the effects of neurons;
-    and the steps in which prompts are continued.
+    log-odds and the means of neurons, in which an atlas is also read; one for steering; two for the effects of neurons,
+    in the first of which random orders are removed; at most eighteen of untrained models; and the steps in which
+    prompts are continued.
 
-    Pruning reads 5,000 positions and the effects of neurons 500. Their share of the text is estimated at four
-    characters per token; for a text that is not a local file, it is taken to be negligible.
+    Pruning reads 5,000 positions, random orders and the effects of neurons 500. Their share of the text is estimated at
+    four characters per token; for a text that is not a local file, it is taken to be negligible.
 
     Raises the errors of `interp.models.shapes.shape`.
     """
-    keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas")
+    keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas", "untrained")
     size, asked = shape_with(name, options), EncodingOptions(**{key: options[key] for key in keys if key in options})
     if size.why_no_head:
         return Cost(lines=[f"token probability: {size.why_no_head}"])
@@ -57,15 +61,17 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         flops=mask * 2.0 * n * size.d_vocab, per_batch=4 * n * size.d_vocab, per_logit=4 * 4,
         at_once=_STEERED_AT_ONCE, **at_head,
     )  # fmt: skip
-    fitted = predictions(size, 1, "token probability")
-    fitted = replace(fitted, sums=fitted.sums + 8 * (size.d_model + 1))
-    passes = [fitted, _pruned(size, asked, _share(_PRUNED, tokens, mask)), odds]
+    fitted = predictions(size, 1, "token probability", grouped=True)
+    log_p = 8 * 2 * MOST * size.d_vocab
+    fitted = replace(fitted, sums=fitted.sums + log_p + 8 * (size.d_model + 1))
+    passes = [fitted, *_pruned(size, asked, [_share(some, tokens, mask) for some in (_PRUNED, _SCANNED)]), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
     passes += [_directions(size, options.get("context"))] if asked.atlas else []
     for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
         read = predictions(size, 1, "dynamics", text="text, by checkpoints")
-        passes.append(replace(read, step=10 + number, copies=4 * size.parameters))
-    fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
+        passes.append(replace(read, step=30 + number, copies=4 * size.parameters))
+    passes += _twins(size) if asked.untrained else []
+    fit = 8 * (5 * _BLOCK + (6 + 8 * MOST) * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
     lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
     numbers = {"steered": n}
@@ -96,15 +102,37 @@ def _share(positions: int, tokens: int | None, mask: float) -> float:
     return 0.0 if tokens is None else min(mask, positions / tokens)
 
 
-def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
-    """The pass for pruning: sums for every order in every basis, W_U in rows, and its principal coordinates."""
+def _pruned(size: Shape, asked: EncodingOptions, shares: Sequence[float]) -> list[Pass]:
+    """The passes for pruning: sums for every order in every basis, W_U in rows, and its principal coordinates; and for
+    random orders, each of which subtracts a share of the dimensions."""
+    share, drawn = shares
     orders, bases = len(listed(asked.orders)), len(listed(asked.bases))
     sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
-    return Pass(
-        what="pruning", text="some of the text", step=1, sums=sums, head=True, share=share,
-        copies=4 * bases * size.d_model * size.d_vocab, per_logit=4 * 6, at_once=_PRUNED_AT_ONCE,
+    some: dict[str, Any] = {"text": "some of the text", "head": True, "per_logit": 4 * 6, "at_once": _PRUNED_AT_ONCE}
+    curves = Pass(
+        what="pruning", step=1, sums=sums, share=share, copies=4 * bases * size.d_model * size.d_vocab,
         flops=share * bases * (2.0 * size.d_model + orders * _FRACTIONS * 6.0 + 2.0 * size.d_model) * size.d_vocab,
+        **some,
     )  # fmt: skip
+    if "axis" not in listed(asked.bases):
+        return [curves]
+    sets = 1 + FEWEST_CONTROLS
+    rows = 4 * round(_REMOVED * size.d_model) * size.d_vocab
+    flops = drawn * sets * 2.0 * _REMOVED * size.d_model * size.d_vocab
+    sums = 8 * (MOST * (1 + sets) + 3)
+    return [curves, Pass(what="random orders", step=2, sums=sums, share=drawn, copies=rows, flops=flops, **some)]
+
+
+def _twins(size: Shape) -> list[Pass]:
+    """The passes of untrained models, of which one is held at a time."""
+    return [
+        Pass(
+            what="an untrained model", step=5 + number, sums=8 * (size.d_vocab + 2), head=True,
+            share=MASK_RATE if size.encoder else 1.0, copies=4 * size.parameters, per_logit=8 * 3,
+            at_once=_STEERED_AT_ONCE,
+        )
+        for number in range(_TWINS * _SEARCH)
+    ]  # fmt: skip
 
 
 def _neurons(size: Shape, share: float) -> list[Pass]:

@@ -4,99 +4,130 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from interp.analyses.encoding.pruning import PRUNED
-from interp.results.findings import Finding, Verdict, side
+from interp.results.findings import Finding
+from interp.results.verdicts import Control, judged, reaching, smallest
 
-__all__ = ["linear", "removable", "steered"]
+__all__ = ["as_untrained", "better_than_random", "beyond_theory", "removable", "steered"]
 
-_HALF = 0.5  # of the variance
-_ENOUGH = 0.95  # of the predictions
-_LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly if that fit is as "
-_LINEAR += f"good or unknown; no where the interval lies below {_HALF}"
-_MISSED = 0.1  # in the logarithm, about 10 %
-_RESAMPLES = 1_000
+_ENOUGH, _TOO_LITTLE = 0.95, 0.9  # of the predictions
+_FEWEST_TOKENS = 5
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
-_STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below the error without steering; "
-_STEERED += "no where it lies above that"
-_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
-_REMOVABLE += "above the latter alone; no where it lies below it"
+_R2 = "R² of the linear fit of −log α (α: a token's mean probability) on tokens that were left out of it"
 
 
-def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
-    """Whether −log α is a linear function of the output embeddings, from the tables of a study."""
-    fits = regression.set_index("target")
-    whole, shuffled = fits.loc["-log alpha"].to_dict(), fits.loc["shuffled"].to_dict()
-    low, high = whole["cv_r2_low"], whole["cv_r2_high"]
-    before = dynamics.loc[dynamics["step"] == 0, "adj_r2"].dropna().tolist()
-    verdict = side(low, high, than=_HALF)
-    if verdict == "yes" and not (before and low > before[0]):
-        verdict = "partly"
-    return Finding(
-        question="Is token probability a linear function of the output embeddings?",
-        verdict=verdict,
-        measure="R² of the linear fit of −log α (α: a token's mean probability) on tokens that were left out of it is",
-        value=whole["cv_r2"],
-        low=low,
-        high=high,
-        control=before[0] if before else shuffled["cv_r2"],
-        compared_with="adjusted R² before training"
-        if before
-        else "R² before training is unknown; R² with α shuffled over tokens",
-        rule=_LINEAR,
+def beyond_theory(theory: pd.DataFrame) -> Finding:
+    """Whether −log α is more linear in the output embeddings than it is by construction, from the table `theory`."""
+    fit, best = _fit_and_best(theory)
+    return judged(
+        question="Do output embeddings encode token probability beyond what is true by construction?",
+        measure=f"the {_R2}, {fit['r2']:.3f}, minus that of the theory without a fit ({best['predictor']}), "
+        f"{best['r2']:.3f}, is",
+        value=best["beyond"],
+        low=best["beyond_low"],
+        high=best["beyond_high"],
+        controls=[Control("", [0.0], "number")],
+        smallest=smallest("r2"),
+        form="{:+z.3f}",
     )
+
+
+def as_untrained(regression: pd.DataFrame, theory: pd.DataFrame) -> Iterator[Finding]:
+    """Whether the fit is better than those of untrained models at the same spread of log α, if these were asked for,
+    and than the theory, which random biases alone make good."""
+    twins = regression.loc[regression["target"] == "untrained", "cv_r2"].to_numpy()
+    if not len(twins):
+        return
+    fit, best = _fit_and_best(theory)
+    yield judged(
+        question="Do output embeddings encode token probability better than without training?",
+        measure=f"{_R2} is",
+        value=fit["r2"],
+        low=fit["r2_low"],
+        high=fit["r2_high"],
+        controls=[
+            Control("untrained models whose logits are multiplied until log α varies as much", twins, "models"),
+            Control("the theory without a fit", [best["r2"]], "number"),
+        ],
+        smallest=smallest("r2"),
+    )
+
+
+def _fit_and_best(theory: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The fit, and the better of the two predictors without one: the first order alone misses what even nearly
+    constant predictions add."""
+    is_fit = theory["predictor"] == "fit"
+    return theory[is_fit].iloc[0], theory[~is_fit].sort_values("r2").iloc[-1]
 
 
 def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     """Whether the dimensions least tied to probability can be removed, from the table `pruning`."""
-    axes = pruning[pruning["basis"] == "axis"]
-    curves = {order: axes[axes["order"] == order].set_index("fraction") for order in ("spearman", "random")}
-    if any(curve.empty for curve in curves.values()):
+    curve = pruning[(pruning["basis"] == "axis") & (pruning["order"] == "spearman")].set_index("fraction")
+    if curve.empty:
         return
-    fraction = min(curves["spearman"].index, key=lambda one: abs(one - PRUNED))
-    columns = ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]
-    value, low, high = curves["spearman"].loc[fraction, columns].tolist()
-    control, least, most = curves["random"].loc[fraction, columns].tolist()
-    verdict: Verdict = "no" if high < least else "cannot tell"
-    if low > most:
-        verdict = "yes" if low > _ENOUGH else "partly"
-    yield Finding(
-        question="Can the dimensions least tied to probability be removed?",
-        verdict=verdict,
-        measure=f"without the {fraction:.0%} of the output dimensions that correlate least with −log α, the share of "
-        "positions whose most probable token stays the same is",
+    fraction = min(curve.index, key=lambda at: abs(at - PRUNED))
+    value, low, high = curve.loc[fraction, ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]]
+    yield reaching(
+        question=f"Can {fraction:.0%} of the output dimensions be removed?",
+        measure="without those that correlate least with −log α, the share of positions whose most probable token "
+        "stays the same is",
         value=value,
         low=low,
         high=high,
-        control=control,
-        compared_with="with as many removed in random order",
-        rule=_REMOVABLE,
+        enough=_ENOUGH,
+        too_little=_TOO_LITTLE,
     )
+
+
+def better_than_random(orders: pd.DataFrame) -> Iterator[Finding]:
+    """Whether the order of removal matters, from the table `random_orders`."""
+    drawn = orders.loc[orders["order"] == "random", "top1_agreement"].to_numpy()
+    for row in orders[orders["order"] == "spearman"].to_dict("records"):
+        yield judged(
+            question=f"Does removing {row['fraction']:.0%} in this order change less than in a random one?",
+            measure=f"without the dimensions that correlate least with −log α, the most probable token stays the same "
+            f"at a share of {row['n_positions']:,} positions of",
+            value=row["top1_agreement"],
+            low=row["top1_agreement_low"],
+            high=row["top1_agreement_high"],
+            controls=[Control("random orders", drawn)],
+            smallest=smallest("agreement"),
+        )
 
 
 def steered(steering: pd.DataFrame) -> Iterator[Finding]:
-    """Whether steering along the slope changes a token's probability as asked, from the table `steering`."""
-    rows = (
-        (steering["text"] == "fitted") & (steering["shift"] == "regression") & steering["requested"].between(*_RATIOS)
-    )
+    """Whether steering along the slope does better than a constant shift, which knows no slope, from the table
+    `steering`; nothing unless both were asked for."""
+    rows = (steering["text"] == "fitted") & steering["requested"].between(*_RATIOS)
     missed = np.abs(np.log(steering["achieved"] / steering["requested"]))
-    for weights, part in steering.assign(missed=missed)[rows].groupby("weights", sort=False):
-        by_token = [values.to_numpy() for _, values in part.groupby("token_id", sort=False)["missed"]]
-        drawn = np.random.default_rng(0).integers(len(by_token), size=(_RESAMPLES, len(by_token)))
-        medians = [np.median(np.concatenate([by_token[token] for token in tokens])) for tokens in drawn]
-        low, high = np.quantile(medians, (0.025, 0.975)) if len(by_token) > 1 else (np.nan, np.nan)
-        still = float(np.abs(np.log(part["requested"])).median())
-        verdict = side(-float(high), -float(low), than=-still)
-        yield Finding(
-            question="Does steering along A change a token's probability by what is asked?",
-            verdict="partly" if verdict == "yes" and not high < _MISSED else verdict,
-            measure="with A as the slope of −log α on the output embeddings and requested factors from 1/5 to 5 "
-            f"({str(weights).replace('_', ' ')} weights), the median error |log(achieved/requested)| is",
-            value=float(part["missed"].median()),
-            low=float(low),
-            high=float(high),
-            no_interval="a single token was steered" if len(by_token) == 1 else "",
-            control=still,
-            compared_with="without steering",
-            rule=_STEERED,
+    medians = (
+        steering.assign(missed=missed)[rows].groupby(["shift", "weights", "token_id"], sort=False)["missed"].median()
+    )
+    shifts = medians.index.unique("shift")
+    if not {"constant", "regression"} <= set(shifts):
+        return
+    constant = medians.loc["constant"].droplevel("weights")
+    for weights, by_token in medians.loc["regression"].groupby("weights", sort=False):
+        regression = by_token.droplevel("weights")
+        apart = (regression - constant).dropna().to_numpy()
+        n = len(apart)
+        enough = n >= _FEWEST_TOKENS
+        mean = float(apart.mean()) if n else np.nan
+        half = stats.t.ppf(0.975, n - 1) * stats.sem(apart) if enough else np.nan
+        yield judged(
+            question="Does steering along A change a token's probability more as asked than a constant shift?",
+            measure="for factors from 1/5 to 5, the error |log(achieved/requested)| with A as the slope of −log α on "
+            f"the output embeddings ({str(weights).replace('_', ' ')} weights), {regression.mean():.3f}, minus that of "
+            f"the same shift of the token's logit everywhere, {constant.mean():.3f}, is",
+            value=mean,
+            low=float(mean - half),
+            high=float(mean + half),
+            controls=[Control("", [0.0], "number")],
+            smallest=smallest("log ratio"),
+            towards=-1,
+            sample=(n, "token") if enough else None,
+            no_interval="" if enough else f"{n} tokens were steered; an interval needs {_FEWEST_TOKENS}",
+            form="{:+z.3f}",
         )

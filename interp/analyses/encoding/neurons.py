@@ -29,7 +29,7 @@ from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.support.checks import check_choice, check_seed
 
-__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "lacks", "why_impossible"]
+__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
@@ -94,13 +94,6 @@ def why_impossible(model: Model) -> str | None:
         return str(error)
     needed = "the closed form needs a final LayerNorm or RMSNorm, and this model has neither"
     return needed if head.gamma is None else None
-
-
-def lacks(model: Model) -> dict[str, str]:
-    """What `interp.encoding.study` of a causal model leaves out, and why. Encoders have no frequency neurons to look
-    for."""
-    why = None if is_encoder(model) else why_impossible(model)
-    return {} if why is None else {"frequency neurons": why}
 
 
 def _log_p(logits: Float[Tensor, "pos types"]) -> Float[Tensor, "pos types"]:

@@ -38,6 +38,9 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     atlas: bool = option(
         False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
     )
+    untrained: bool = option(
+        False, "Compare with three untrained models whose token probabilities vary as much; reads the text again."
+    )
     seed: int = option(
         0, "Seed for masks, random orders, null distributions and the sample of tokens.", kind="seed", least=0
     )
@@ -55,8 +58,8 @@ ANALYSIS = Analysis(
     check="interp.analyses.encoding.tables:check_asked",
     cost="interp.analyses.encoding.costs:dry_run",
     impossible="interp.analyses.encoding.tables:why_impossible",
-    lacks="interp.analyses.encoding.neurons:lacks",
-    more={"atlas": True},
+    lacks="interp.analyses.encoding.tables:lacks",
+    more={"atlas": True, "untrained": True},
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",), "bos": "auto"},
     paper_help="axes removed by |Spearman| and in random order, steering by the regression",
 )

@@ -27,6 +27,8 @@ DEFINITIONS = {
     "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
     "Cross-validated R²": "R² of types, a tenth at a time, predicted by the regression on the other nine tenths, with "
     "a 95 % interval.",
+    "Theory": "−log α = −log E[p] is −E[log p] to first order in log p, and −E[log p] − ½ Var(log p) to second, with "
+    "means over positions; −E[log p] = −E[h]·E_w + E[log Z] is linear whatever the model has learnt.",
     "Removed dimensions": "They are set to zero in the input of the unembedding. KL(full‖pruned) is a mean over "
     "positions, and top-1 agreement is the share of positions whose most probable token stays the same. The paper "
     "removes 30 %.",
@@ -60,6 +62,7 @@ def section(study: EncodingStudy) -> Section:
     figures["directions"] = plots.direction_cosines(study) if study.atlas.empty else direction_atlas(study)
     tables = {
         "−log α on the output embeddings": study.regression,
+        "−log α by the fit, and without it": study.theory,
         "How much text the fit needs": study.few_shot,
         "Dimensions removed before top-1 agreement falls": study.removable,
         "Steering: median |log(achieved/requested)|": study.steering_error,

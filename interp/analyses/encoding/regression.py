@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from interp.analyses.encoding.dimensions import dimensions
+from interp.analyses.encoding.theory import LogProbabilities, theory_table
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
@@ -20,7 +21,7 @@ from interp.instruments.divergences import Distribution
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import Regression, least_squares, minus_log, raw_head, regressions, taking_part
-from interp.instruments.validation import cross_validated
+from interp.instruments.validation import errors_on_unseen, r2_on_unseen
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, runs
@@ -55,6 +56,7 @@ class Fit:
     weight_hash: str
     regression: pd.DataFrame
     dims: pd.DataFrame
+    theory: pd.DataFrame
 
     @property
     def slope(self) -> Float[np.ndarray, " d_model"]:
@@ -93,12 +95,14 @@ def fit(
         seed: the seed for shuffling, from which the nulls come.
         directory: see `interp.passes.execution.execute`.
 
-    Returns a `Fit` with two tables.
+    Returns a `Fit` with three tables.
 
     - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
-      n_never_predicted): for the target `-log alpha`, and with α `shuffled` over types. `cv_r2` is the R² on types that
-      the regression has not seen (ten-fold), with its 95 % interval; see
-      `interp.instruments.validation.cross_validated`.
+      n_never_predicted, spread, logit_scale, seed): for the target `-log alpha`, and with α `shuffled` over types.
+      `cv_r2` is the R² on types that the regression has not seen (ten-fold), with its 95 % interval over types; see
+      `interp.instruments.validation.cross_validated`. `spread` is the SD of log α over types.
+    - `theory` (predictor, r2, r2_low, r2_high, corr2, slope, beyond, beyond_low, beyond_high, median_variance): R² of
+      the fit on unseen types, and of what is known without a fit; see `interp.analyses.encoding.theory`.
     - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
       `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
       α, and the coordinate's share of the embeddings' variance.
@@ -116,7 +120,7 @@ def fit(
     prepared = predicted_batches(model, text, batch_size=batch_size)
     seed = check_seed(seed)
     head = raw_head(model)
-    predictions = MeanPredictions(model, [Variant()])
+    predictions = LogProbabilities(model)
     inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=head.wide)
     yield [Reading("token probability", prepared, [predictions, inputs])]
     alpha = predictions.distributions[0]
@@ -125,11 +129,16 @@ def fit(
     embeddings = head.embeddings.of(taking_part(head.embeddings, alpha, used))
     y = minus_log(alpha[used])
     null = np.random.default_rng(seed).permutation(y)
-    found, (fitted, by_chance) = least_squares(embeddings, y, null, n_real=int(real.sum()))
+    targets = np.column_stack([y, null, *_without_each_group(predictions, used)])
+    found, (fitted, by_chance, *_) = least_squares(embeddings, *targets.T, n_real=int(real.sum()))
+    errors = errors_on_unseen(embeddings, found, targets)
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
-    unseen = cross_validated(embeddings, found, np.column_stack([y, null]))
+    unseen = r2_on_unseen(targets[:, :2], errors[:, :2])
     numbers = numbers.join(unseen)[["target", "r2", "adj_r2", *unseen, "n_types", "n_dims", "rank"]]
+    left_out = {"n_not_tokens": (~real).sum(), "n_never_predicted": (real & ~used).sum()}
+    of_model = {"spread": y.std(), "logit_scale": 1.0, "seed": pd.array([pd.NA, seed], dtype="Int64")}
+    of_text = [0, *range(2, targets.shape[1])]
     return Fit(
         alpha=alpha,
         used=used,
@@ -139,9 +148,21 @@ def fit(
         n_tokens=predictions.n_tokens,
         batches=prepared,
         weight_hash=weight_hash(model),
-        regression=numbers.assign(n_not_tokens=(~real).sum(), n_never_predicted=(real & ~used).sum()),
+        regression=numbers.assign(**left_out, **of_model),
         dims=dimensions(embeddings, found, fitted.slope, np.stack([y, null])),
+        theory=theory_table(predictions, used, targets.T[of_text], errors.T[of_text]),
     )
+
+
+def _without_each_group(
+    predictions: LogProbabilities, used: Bool[np.ndarray, " d_vocab"]
+) -> list[Float[np.ndarray, " types"]]:
+    """−log α without each group of texts; empty if there are too few for intervals, or some type is predicted in a
+    single group."""
+    if "none" in predictions.intervals:
+        return []
+    alphas = [means.distribution[used] for means in predictions.leaving_out(0)]
+    return [minus_log(alpha) for alpha in alphas] if all((alpha > 0).all() for alpha in alphas) else []
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:

@@ -13,12 +13,14 @@ from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look
 from interp.analyses.encoding.atlas.tables import atlas_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
-from interp.analyses.encoding.findings import linear, removable, steered
+from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory, removable, steered
 from interp.analyses.encoding.options import EncodingOptions
+from interp.analyses.encoding.orders import ORDER_COLUMNS, random_orders
 from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
 from interp.analyses.encoding.steering import check_steering, steering_passes
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
+from interp.analyses.encoding.twins import twin_rows, why_no_twin
 from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
@@ -28,7 +30,7 @@ from interp.instruments.decoding import check_decodes
 from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.instruments.regression import raw_head
 from interp.models.identity import origin
-from interp.models.sites import Model, hook_name, view
+from interp.models.sites import Model, hook_name, is_encoder, view
 from interp.models.spelling import token_names
 from interp.passes.contexts import CONTEXTS, LargestTokens
 from interp.passes.execution import Passes, Reading, asks, side_by_side
@@ -49,10 +51,15 @@ _SCANNED = 500  # random positions that the effects of neurons are averaged over
 class EncodingStudy(Result):
     """The result of `study`.
 
-    - `regression`, `dims`: see `interp.encoding.fit`. `few_shot`: see `interp.encoding.few_shot`.
+    - `regression`, `theory`, `dims`: see `interp.encoding.fit`. With `untrained`, `regression` also has the fits of
+      three untrained models, whose logits are multiplied by `logit_scale` until −log α has the same `spread` over
+      types; see `interp.analyses.encoding.twins`. `few_shot`: see `interp.encoding.few_shot`.
     - `types` (token_id, token, alpha, predicted, pc1, pc2): the mean output probability, the value that the regression
       predicts, and the centred coordinates of the output embedding on the first two principal axes.
     - `pruning`: see `pruning_curve`, for both bases. `steering`: see `steering_report`.
+    - `random_orders` (order, draw, fraction, n_dims, top1_agreement, top1_agreement_low, top1_agreement_high,
+      n_positions): the share of positions whose most probable token stays the same without 30 % of the dimensions of
+      W_U, by |Spearman| and in 39 random orders, all at the same positions. It is empty if the bases have no `axis`.
     - `steering_error` (text, shift, weights, group, error, error_low, error_high): the median |log(achieved/requested)|
       for ratios from 1/5 to 5, over the tokens of a group and over `all` tokens. Its 95 % interval is over texts, with
       the tokens and shifts taken as given.
@@ -62,9 +69,9 @@ class EncodingStudy(Result):
       `interp.encoding.writing.pruned_text`. It is empty unless asked for.
     - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
       functions of these names.
-    - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces; see `interp.encoding.atlas.tables`. They
-      are empty unless asked for with `atlas`. `provenance["atlas"]` has the dimensions, neurons and heads, and what is
-      `absent`.
+    - `atlas`, `subspaces`, `rotations`: cosines of directions, overlaps of subspaces, and both under random rotations;
+      see `interp.encoding.atlas.tables`. They are empty unless asked for with `atlas`.
+      `provenance["atlas"]` has the dimensions, neurons and heads, and what is `absent`.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -73,10 +80,12 @@ class EncodingStudy(Result):
     in_paper: ClassVar = IN_PAPER
 
     regression: pd.DataFrame
+    theory: pd.DataFrame
     types: pd.DataFrame
     dims: pd.DataFrame
     few_shot: pd.DataFrame
     pruning: pd.DataFrame
+    random_orders: pd.DataFrame
     pruned_texts: pd.DataFrame
     steering: pd.DataFrame
     steering_error: pd.DataFrame
@@ -86,16 +95,20 @@ class EncodingStudy(Result):
     dynamics: pd.DataFrame
     atlas: pd.DataFrame
     subspaces: pd.DataFrame
+    rotations: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        found = linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
-        return over_texts((*found, *atlas_findings(self.atlas, self.subspaces)), self.provenance.get("intervals", {}))
+        found = [beyond_theory(self.theory), *as_untrained(self.regression, self.theory), *removable(self.pruning)]
+        found += [*better_than_random(self.random_orders), *steered(self.steering)]
+        found += atlas_findings(self.atlas, self.subspaces, self.rotations)
+        return over_texts(found, self.provenance.get("intervals", {}).get("fitted", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         shown = {
             "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
+            "theory": ("−log α by the fit, and without it", self.theory),
             "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
             "steering": ("steering, ratios 1/5 to 5: median |log(achieved/requested)|", self.steering_error),
         }
@@ -130,18 +143,28 @@ def why_impossible(model: Model) -> str | None:
     return None
 
 
+def lacks(model: Model, untrained: bool = False) -> dict[str, str]:
+    """What the study of a model leaves out, and why. Encoders have no frequency neurons to look for."""
+    absent = {"frequency neurons": None if is_encoder(model) else neurons.why_impossible(model)}
+    absent["untrained models"] = why_no_twin(model) if untrained else None
+    return {part: why for part, why in absent.items() if why is not None}
+
+
 @asks(EncodingOptions)
 def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
     """Study the regression, pruning, steering, directions and neurons of one model.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000
-    random positions, neurons over about 500, and everything else over all positions. `steps` are steps of the model's
-    own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its directory, or by its
-    name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this process.
+    random positions, neurons and random orders over about 500, and everything else over all positions. `steps` are
+    steps of the model's own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its
+    directory, or by its name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this
+    process.
 
     `prompts` are what `interp.generation.prompts` returns, or how many to take from the text: their first 10 tokens,
     continued by 50. All prompts are continued once for each order and basis without 1, 5, 10, 20, 30 and 50 % of the
     dimensions.
+
+    With `untrained`, each of three untrained models reads the text up to six times, only in this process.
 
     With `atlas`, these directions are compared with those that other questions find; see `interp.encoding.atlas`.
 
@@ -154,8 +177,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'pruned_texts', 'steering', 'steering_error',
-         'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces']
+        ['regression', 'theory', 'types', 'dims', 'few_shot', 'pruning', 'random_orders', 'pruned_texts', 'steering',
+         'steering_error', 'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces', 'rotations']
     """
     if why := why_impossible(model):
         raise ValueError(why)
@@ -182,13 +205,17 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )
-    tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
+    tables = {"regression": fitted.regression, "theory": fitted.theory}
+    tables |= {"types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "steering": achieved.table}
     tables |= {"neurons": of_neurons, "contexts": contexts}
-    tables["pruning"], intervals = pruned
+    tables["pruning"], tables["random_orders"], intervals = pruned
     tables["pruned_texts"] = _pruned_texts(model, fitted, given, tables["pruning"], options)
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
+    if options.untrained and why_no_twin(model) is None:
+        twins = twin_rows(model, fitted, progress=options.progress)
+        tables["regression"] = pd.concat([fitted.regression, twins], ignore_index=True)
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
     asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
@@ -207,13 +234,25 @@ def check_asked(options: EncodingOptions) -> None:
     check_seed(options.seed)
 
 
-def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:
-    """The curves, and what a result records about their intervals."""
-    orders, seed = listed(options.orders), options.seed
-    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in listed(options.bases)]
-    some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
-    yield [Reading("pruning", some, curves)]
-    return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
+def _pruning(
+    model: Model, fitted: Fit, options: EncodingOptions
+) -> Passes[tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]]:
+    """The curves, the random orders, and what a result records about the intervals of the curves."""
+    orders, bases, seed = listed(options.orders), listed(options.bases), options.seed
+    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in bases]
+    yield [Reading("pruning", _some(fitted, _PRUNED, seed), curves)]
+    agreements, drawn = random_orders(model, fitted, seed=seed)
+    if "axis" in bases:
+        yield [Reading("random orders", _some(fitted, _SCANNED, seed), [agreements])]
+        drawn = drawn.join(agreements.table)
+    else:
+        drawn = drawn.iloc[:0].reindex(columns=ORDER_COLUMNS)
+    return pd.concat([curve.table for curve in curves], ignore_index=True), drawn, curves[0].intervals
+
+
+def _some(fitted: Fit, positions: int, seed: int) -> Batches:
+    """The text of a fit, at about so many random positions."""
+    return sample_positions(fitted.batches, min(1.0, positions / fitted.n_tokens), seed=seed)
 
 
 def _prompts(model: Model, prepared: Batches, options: EncodingOptions) -> Prompts | None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from interp.results.findings import Finding, side
+from interp.results.findings import Finding
+from interp.results.verdicts import Control, judged, smallest
 
 __all__ = ["HUMAN", "diverse"]
 
@@ -12,10 +13,9 @@ HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
 _CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampling"}
 _CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
-_RULE = "yes where the interval lies above 0, no where it lies below"
 
 
-def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
+def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
     """How the diversity of each decoder's text changes from λ = 1 to the smallest λ, from the table `intervals`."""
     table = intervals[intervals["measure"] == "diversity"].sort_values("scale", kind="stable")
     human = float(table.loc[table["decoder"] == HUMAN, "value"].iloc[0])
@@ -24,16 +24,15 @@ def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
         row = part.iloc[0].to_dict()
         before = row["value"] - row["difference"]
         how = "without b_LN" if row["scale"] == 0 else f"with {row['scale']:g} times b_LN"
-        yield Finding(
+        yield judged(
             question=f"Is text from {_CALLED.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
-            verdict=side(row["difference_low"], row["difference_high"]),
-            measure=f"{how}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained, changes by",
+            measure=f"{how}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained and "
+            f"{human:.3f} in human text, changes by",
             value=row["difference"],
             low=row["difference_low"],
             high=row["difference_high"],
-            control=human - before,
-            compared_with="difference between human text and text as trained",
-            rule=_RULE,
+            controls=[Control("", [0.0], "number")],
+            smallest=smallest("diversity"),
+            sample=(n_prompts, "prompt"),
             form="{:+z.3f}",
-            towards=1,
         )

@@ -29,7 +29,6 @@ from interp.support.paths import check_mauve
 __all__ = [
     "MAUVE_MODEL",
     "MAUVE_SEEDS",
-    "faiss_quiet",
     "frequent_types",
     "mauve_scores",
     "text_features",
@@ -120,8 +119,9 @@ def mauve_scores(
     """MAUVE of machine text against human text, 0 … 1, for each seed of its clustering (Pillutla et al. 2021).
 
     It is computed by mauve-text with its default settings, with a tenth as many clusters as texts. The spread over
-    seeds comes only from the clustering; the choice of texts adds more (.954 ± .044 for 100 texts of the same model):
-    see `interp.generation.uncertainty.mauve_jackknife`. Compare only equal numbers of texts.
+    seeds comes only from the clustering; the choice of texts adds more (.954 ± .044 for 100 texts of the same model),
+    of which there is no interval (see `interp.generation.uncertainty`). Rounding beyond 0 and 1 is cut off. Compare
+    only equal numbers of texts.
 
     Raises ValueError for fewer than five seeds or a seed outside 0 … 2**63 − 1, if there are too few texts to cluster,
     and if mauve-text is not installed.
@@ -135,12 +135,12 @@ def mauve_scores(
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         import mauve
     texts = {"p_features": human_features, "q_features": features}
-    with faiss_quiet():
-        return [float(mauve.compute_mauve(**texts, seed=seed).mauve) for seed in seeds]
+    with _faiss_quiet():
+        return [min(1.0, max(0.0, float(mauve.compute_mauve(**texts, seed=seed).mauve))) for seed in seeds]
 
 
 @contextmanager
-def faiss_quiet() -> Iterator[None]:
+def _faiss_quiet() -> Iterator[None]:
     """Suppress the line that faiss prints (bypassing Python) for every clustering with fewer than 39 texts per
     cluster."""
     sys.stderr.flush()

@@ -22,7 +22,7 @@ from interp.analyses.generation.columns import IN_PAPER, MEANINGS
 from interp.analyses.generation.findings import HUMAN, diverse
 from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
 from interp.analyses.generation.options import GenerationOptions, check_asked
-from interp.analyses.generation.uncertainty import FEWEST_PROMPTS, intervals, mauve_jackknife
+from interp.analyses.generation.uncertainty import intervals
 from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
@@ -63,11 +63,10 @@ class GenerationStudy(Result):
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
-      mauve_low, mauve_high, mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text …
-      distinct_4_text, diversity_text, n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is
-      that of the model with b_LN scaled on the whole text that prompts are taken from, as in
-      `interp.frequency.bias_effect`. It does not depend on the decoder. The interval of MAUVE is over prompts, and NaN
-      for fewer than 100 (see `interp.generation.uncertainty.mauve_jackknife`); `mauve_sd` is over clusterings.
+      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
+      n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is that of the model with b_LN
+      scaled on the whole text that prompts are taken from, as in `interp.frequency.bias_effect`. It does not depend on
+      the decoder.
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
       repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
       prompts; see `interp.generation.uncertainty.intervals`.
@@ -84,7 +83,8 @@ class GenerationStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return over_texts(diverse(self.intervals), self.provenance.get("intervals", {}))
+        found = diverse(self.intervals, self.texts["prompt_id"].nunique())
+        return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -169,26 +169,23 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
     return GenerationStudy(
-        provenance=provenance(model, given.settings, **about, mauve=_about_mauve(judge, len(rows))),
+        provenance=provenance(model, given.settings, **about, mauve=_about_mauve(judge)),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
     )
 
 
-def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
-    """The provenance of MAUVE, with the reason if it has no interval."""
+def _about_mauve(judge: Model | None) -> dict[str, Any] | None:
+    """The provenance of MAUVE."""
     if judge is None:
         return None
-    about: dict[str, Any] = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-    if n_prompts < FEWEST_PROMPTS:
-        about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
-    return about
+    return {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
 
 
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
-_SHOWN += ["mauve_mean", "mauve_low", "mauve_high", "mauve_sd", "frequent_share", "repetition"]
+_SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
@@ -232,11 +229,6 @@ def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: in
     table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * n_prompts // len(found), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
     measures = text_metrics([generation.token_ids for generation in found], **read)
-    ends = np.nan, np.nan
-    if "features" in read:
-        mauve = mauve_jackknife(read["features"], read["human_features"], table["prompt_id"].to_numpy())
-        ends = float(mauve.low), float(mauve.high)
-    measures |= dict(zip(("mauve_low", "mauve_high"), ends, strict=True))
     return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from interp.analyses.probing import ProbingStudy
 from interp.analyses.probing.columns import TRAINED_ON
 from interp.analyses.probing.figures import DENSE, l0_styles, spaced, table_of
-from interp.analyses.probing.uncertainty import FEWEST_TASKS
+from interp.analyses.probing.over_tasks import FEWEST_PAIRED
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series
 from interp.figures.figure import Figure
@@ -95,7 +95,7 @@ def general_probes(study: ProbingStudy) -> Figure:
         ['dense', 'λ = 0.2']
     """
     by_method = table_of(study, "general").groupby("method")
-    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval from {FEWEST_TASKS} tasks on"
+    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval from {FEWEST_PAIRED} tasks on"
     title, what = "Do probes of several tasks work on one they have not seen?", "pair accuracy on a task never seen"
     out = figure(title, "trained on tasks of", what, subtitle=subtitle)
     sparse = l0_styles(study)[study.provenance["l0_strength"]]
@@ -103,7 +103,7 @@ def general_probes(study: ProbingStudy) -> Figure:
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
         table = accuracy.agg(["mean", "sem", "count"]).reindex(list(TRAINED_ON)).dropna(how="all")
         table = table.rename(index=TRAINED_ON)
-        known = (table["count"] >= FEWEST_TASKS) & (table["sem"] > 0)
+        known = (table["count"] >= FEWEST_PAIRED) & (table["sem"] > 0)
         half = stats.t.ppf(0.975, table["count"] - 1) * table["sem"]
         bars = {"array": half.where(known), "thickness": 1.2, "width": 5}
         add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)

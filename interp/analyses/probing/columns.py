@@ -17,7 +17,7 @@ _PROBE_WORD |= {
 }
 _SELECTORS = {"welch": "Welch", "paired": "paired", "difference": "difference of means", "f": "F"}
 _SELECTORS |= {"mutual_information": "mutual information"}
-_METHOD_WORD = {"l0": "sparse", "random": "random dimensions"}
+_METHOD_WORD = {"l0": "sparse", "bag_of_words": "bag of words", "random": "random dimensions"}
 _METHOD_WORD |= {f"topk:{name}": f"top k ({statistic})" for name, statistic in _SELECTORS.items()}
 _CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
 _CONTROL_WORD |= {"words": "a swapped word", "numbers": "a swapped number"}
@@ -43,7 +43,9 @@ MEANINGS = COMMON | {
     "against": Column("against", "What it is compared with.", _PROBE_WORD),
     "sd": Column("SD over seeds", "Standard deviation of the accuracy over seeds."),
     "method": Column(
-        "method", "dense: L2 logistic regression; l0: sparse; topk: on the top k dimensions.", _METHOD_WORD
+        "method",
+        "dense: L2 logistic regression; l0: sparse; topk: on the top k dimensions; or words alone.",
+        _METHOD_WORD,
     ),
     "l0_strength": Column("λ", "Weight of the loss relative to the number of open gates; a small λ opens few."),
     "k": Column("k", "Number of dimensions."),

@@ -9,6 +9,7 @@ import torch
 from interp.analyses.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.analyses.probing.options import ProbingOptions
 from interp.analyses.probing.states import SENTENCES_PER_SHARD, TOKENS_AT_ONCE
+from interp.analyses.probing.untrained import TWINS
 from interp.corpora import pairs
 from interp.corpora.controls import Swap
 from interp.models.shapes import Shape, shape_with
@@ -27,13 +28,13 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.probing.study` with these options.
 
     It has the bytes of hidden states, and the floating-point operations (a multiplication and an addition are two) for
-    the trained and the untrained model. `forward_sentences` counts the matrix products of the blocks for all sentences,
-    and `sparse` those of the L0 probes, `4 N d` per step and column (with N training sentences); `columns` are λ, seeds
-    and controls. Work at only one state (transfer, general probes, ablation) is not counted, and neither are dense
-    probes: random neurons take 120 of these per task and state, and more if the top ones are above chance. The number
-    of tokens is estimated as 4/3 of the words, plus one that is appended. The untrained model, which is held in
-    addition to the trained one, has one sparse probe per task, state and seed. An atlas reads the sentences once more,
-    and those of the controls of bundled tasks.
+    the trained and three untrained models. `forward_sentences` counts the matrix products of the blocks for all
+    sentences, and `sparse` those of the L0 probes, `4 N d` per step and column (with N training sentences); `columns`
+    are λ, seeds and controls. Work at only one state (transfer, general probes, rotations, ablation) is not counted,
+    and neither are dense probes: random neurons take 120 of these per task and state, and more if the top ones are
+    above chance. The number of tokens is estimated as 4/3 of the words, plus one that is appended. The untrained model,
+    which is held in addition to the trained one, has one sparse probe per task, state and seed. An atlas reads the
+    sentences once more, and those of the controls of bundled tasks.
 
     Raises ValueError without pairs, and the errors of `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
@@ -47,7 +48,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()
     n_seeds = len(listed(asked.seeds)) * ("l0" in listed(asked.methods))
     columns = n_seeds * (len(listed(asked.l0_strengths)) * len(listed(asked.controls)) + 1)
-    one_state, forward = 4 * len(sentences) * size.d_model, 2 * sum(lengths) * size.forward
+    one_state, forward = 4 * len(sentences) * size.d_model, (1 + TWINS) * sum(lengths) * size.forward
     sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {
         "n_states": n_states, "d_model": size.d_model, "n_tasks": n_tasks, "n_sentences": len(sentences),

@@ -1,7 +1,7 @@
 """The sentence of a minimal pair that a model itself prefers, by several scores."""
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -86,11 +86,11 @@ def by_task(right: pd.DataFrame) -> pd.DataFrame:
     return table.merge(apart.rename(columns=_OF_DIFFERENCE), on=["task", "score"])
 
 
-def over_tasks(right: pd.DataFrame) -> pd.DataFrame:
-    """The accuracies as means over tasks, with intervals by a bootstrap of tasks and then of pairs within them, and the
-    number of tasks on which a score judges better or worse than the first one."""
+def over_tasks(right: pd.DataFrame, phenomena: Mapping[Any, Any]) -> pd.DataFrame:
+    """The accuracies as means over tasks (see `interp.probing.uncertainty.averaged`), and the number of tasks on which
+    a score judges better or worse than the first one."""
     hits, against = _independent(right), _against_first(right)
-    means, differences = averaged(hits, against)
+    means, differences = averaged(hits, against, phenomena)
     differences = differences.join(counted(compared(hits, against)), on=["state", "probe", "against"])
     apart = differences.drop(columns=["state", "against"]).rename(columns=_OF_DIFFERENCE)
     return means.drop(columns="state").rename(columns={"probe": "score"}).merge(apart, on="score")

@@ -7,7 +7,7 @@ from interp.analyses.declare import Analysis, option
 from interp.analyses.options import BOS, PairOptions
 from interp.support.choices import Bos, Several
 
-__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "SEEDS", "STEPS", "Control", "Method", "Position"]
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "ROTATIONS", "SEEDS", "STEPS", "Control", "Method", "Position"]
 __all__ += ["ProbingOptions", "Score", "Selector", "Unit"]
 
 Position = Literal["eos", "last", "mean", "cls"]
@@ -20,6 +20,7 @@ L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 1_000
+ROTATIONS = 39
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _PAPER_STATE = 16
@@ -47,6 +48,11 @@ class ProbingOptions(PairOptions):
     selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
     seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.", kind="seed")
     controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
+    rotations: int = option(
+        ROTATIONS,
+        "Random rotations of the state whose top dimensions the own ones are compared with; 0 for none.",
+        least=0,
+    )
     raw: bool = option(False, "Fit on raw states instead of standardised ones.")
     unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
     score: Score = option(
@@ -82,7 +88,8 @@ ANALYSIS = Analysis(
     result="interp.analyses.probing.tables:ProbingStudy",
     check="interp.analyses.probing.tables:check_asked",
     cost="interp.analyses.probing.costs:dry_run",
-    more={"atlas": True},
+    in_report={"rotations": 0},
+    more={"atlas": True, "rotations": ROTATIONS},
     paper={
         "raw": True,
         "unit": "none",

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from interp.analyses.probing import across_tasks, figures as plots
 from interp.analyses.probing.atlas import figures as atlas_plots
 from interp.analyses.probing.columns import KINDS
+from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.tables import ProbingStudy
 from interp.analyses.probing.uncertainty import averaged
 from interp.figures.draw import add_series, only
@@ -40,20 +42,24 @@ DEFINITIONS = {
     "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
     "Top k": "The k dimensions with the largest |Welch t| on the training split.",
     "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same architecture with "
-    "random weights; the residual stream in a random basis.",
+    "random weights (three times at the state of the findings); the residual stream in a random basis.",
+    "Concentrated": "The top 1, 10 and 25 % of dimensions by |Welch t| against as many in 39 random rotations of the "
+    "standardised states, standardised again: of any direction, the largest coordinates hold more than their share.",
     "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale per "
     "pair. The probe was trained where the pairs are read (the appended EOS, or [CLS]). At other tokens its score "
     "shows where a distinction appears, but it is not a probability.",
     "Tokens of a neuron": "A click on a neuron shows the 20 tokens, of the sentences of all pairs, at which its "
     "magnitude is largest at that state; the table contexts has those of every neuron that a sparse probe reads there.",
-    "Intervals": "95 %, in brackets: Wilson's for a single accuracy, and for a mean over tasks a bootstrap of tasks "
-    "and then of their test pairs. A probe is better or worse on a task by McNemar's exact test over test pairs (where "
-    "the two differ, is one right more often?) at .05, with p adjusted over tasks (Benjamini and Hochberg).",
+    "Intervals": "95 %, in brackets: Wilson's for a single accuracy; for a mean Student's t over phenomena, with a "
+    "mean over the tasks of each first, or over tasks if some have no phenomenon, from five on; for a mean over pairs "
+    "of them a jackknife, from eight on. A probe is better or worse on a task by McNemar's exact test over test pairs "
+    "(where the two differ, is one right more often?) at .05, with p adjusted over tasks (Benjamini and Hochberg).",
     "The model's own accuracy": "The share of all pairs whose good sentence has the higher log-probability (ties are "
     "wrong; BERT: pseudo-log-likelihood, each token masked in turn), as a sum or divided by the number of scored "
     "tokens, characters or bytes.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %, for "
-    "tasks on which the top is above chance and above the untrained model (one-sided, 99 %).",
+    "tasks on which the top is above chance and above the untrained model (one-sided, 99 %). It is large in any basis, "
+    "and so no evidence that the model's own is special.",
     "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
     "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
     "the share that the task's other pairs choose too. Controls: grammatical sentences that differ in a word or a "
@@ -76,7 +82,10 @@ def section(study: ProbingStudy) -> Section:
         figures["random_states"] = plots.random_dims_by_state(study)
     if not study.agreement.empty:
         figures["agreement"] = plots.gate_agreement(study)
-    at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
+    at = {
+        f"Means over {_units(study).said} at state {state}": study.means,
+        f"Probes compared at state {state}": study.differences,
+    }
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
     tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
     contexts = {}
@@ -85,7 +94,7 @@ def section(study: ProbingStudy) -> Section:
         tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
         contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
     if not study.judgement_means.empty:
-        tables["The model's own accuracy on all pairs, mean over tasks"] = study.judgement_means
+        tables[f"The model's own accuracy on all pairs, mean over {_units(study).said}"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -155,7 +164,7 @@ def _hard_tasks(study: ProbingStudy) -> str:
     hard = by_task.index[by_task["bag_of_words"] < _HARD]
     if not len(hard):
         return ""
-    means = _means(averaged(hits[hits["task"].isin(hard)], [])[0])
+    means = _means(averaged(hits[hits["task"].isin(hard)], [], study.phenomenon_of)[0])
     if not {"bag_of_words", "dense"} <= set(means):
         return ""
     words, dense, *chance = (means[name] for name in names if name in means)
@@ -167,7 +176,7 @@ def _hard_tasks(study: ProbingStudy) -> str:
 
 def _notes(study: ProbingStudy) -> Iterator[str]:
     """The accuracies, each with its controls."""
-    of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
+    of = f"mean over {_units(study).said}" if len(study.tasks) > 1 else "1 task"
     first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
     yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
     if "topk" not in first and (top := _accuracies(study, ["topk"])):
@@ -179,8 +188,30 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
         begin = f"begins with {begins}" if begins else "has no special token before it"
         yield f"Each sentence {begin}, and its vector is read at {study.provenance['read_at']}."
     yield _own_accuracy(study)
+    if worth := _worth(study):
+        yield worth
     if groups := _groups(study):
         yield groups
+
+
+def _units(study: ProbingStudy) -> Units:
+    """What the means of the study are over."""
+    return Units.of(study.tasks["task"].tolist(), study.phenomenon_of)
+
+
+def _worth(study: ProbingStudy) -> str:
+    """How many random dimensions one of the top replaces; empty if no task has such a ratio. Ratios beyond the sizes
+    that were tried count as larger than all others."""
+    table = study.equivalence[study.equivalence["state"] == study.provenance["state"]]
+    known = table.dropna(subset="ratio")
+    if known.empty:
+        return ""
+    median = float(known["ratio"].where(~known["censored"].astype(bool), np.inf).median())
+    times = f"{median:.1f}" if np.isfinite(median) else "more than could be tried"
+    return (
+        f"On the {len(known)} of {count(len(table), 'task')} whose top 1 % of dimensions is above chance and above the "
+        f"untrained model, the median number of random dimensions that one of the top is worth is {times}."
+    )
 
 
 def _groups(study: ProbingStudy) -> str:

@@ -8,8 +8,10 @@ import pandas as pd
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import sparse as sparse_arrays, stats
 from scipy.spatial.distance import pdist
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from interp.analyses.probing.fitting import fit_dense, fit_sparse
 from interp.analyses.probing.group import Group, by_group, hits
@@ -17,10 +19,11 @@ from interp.analyses.probing.options import STEPS, Unit
 from interp.analyses.probing.splits import Split, of_equal_size, split_tasks
 from interp.analyses.probing.states import States
 from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_unit
+from interp.corpora.pairs import sentences_of
 from interp.models.running import find_device
 from interp.support.choices import Several, listed
 
-__all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer"]
+__all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer", "transfer_of_words"]
 
 _PAIRS_A_TASK = 100  # training pairs per task for a probe of many tasks
 _HOW = ["method", "l0_strength", "C", "accuracy", "pair_accuracy"]
@@ -87,6 +90,32 @@ def transfer(
         accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
         tables.append(rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy))
     return pd.concat(tables, ignore_index=True)[TRANSFER]
+
+
+def transfer_of_words(collected: States, tasks: Several[str] | None = None) -> pd.DataFrame:
+    """The table `transfer` of L2 logistic regressions (C = 1) on word counts, which read no state: what each task's
+    words say about each task's test pairs. Words that a task's training pairs lack count nothing.
+
+    Raises the errors of `sweep`.
+    """
+    pairs = collected.pairs
+    splits = split_tasks(pairs, tasks, collected.rows)
+    words = CountVectorizer(token_pattern=r"\S+").fit(sentences_of(pairs))
+    good, bad = (words.transform(pairs[side]) for side in ("sentence_good", "sentence_bad"))
+    fits = []
+    for split in splits.values():
+        n = len(split.train)
+        X = sparse_arrays.vstack([good[split.train], bad[split.train]])
+        fits.append(LogisticRegression(max_iter=1_000).fit(X, np.repeat([1, 0], n)))
+    directions, offsets = (np.concatenate([getattr(fit, part) for fit in fits]) for part in ("coef_", "intercept_"))
+    rows = []
+    for task, split in splits.items():
+        scores = [side[split.test] @ directions.T + offsets for side in (good, bad)]
+        accuracy, pair_accuracy = by_group(np.stack(hits(*scores)), [split, split]).mean(1)
+        columns = {"train_task": list(splits), "test_task": task, "accuracy": accuracy, "pair_accuracy": pair_accuracy}
+        rows.append(pd.DataFrame(columns))
+    table = pd.concat(rows, ignore_index=True).assign(method="bag_of_words", C=1.0)
+    return table.reindex(columns=TRANSFER)
 
 
 def _kinds(l0_strengths: Sequence[float | int]) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar, TypeAlias, get_args
 
@@ -21,6 +21,7 @@ from interp.analyses.probing.equivalence import random_sets
 from interp.analyses.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
 from interp.analyses.probing.group import Group, dense_on, ranked, words_right
 from interp.analyses.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Selector, Unit
+from interp.analyses.probing.rotations import haar
 from interp.analyses.probing.splits import Split, of_equal_size, split_tasks, used_pairs
 from interp.analyses.probing.states import States
 from interp.models.running import find_device
@@ -248,7 +249,7 @@ def _tables(
     vectors, controls = states.load(state), settings["controls"]
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
     for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
-        rotation = _rotation(states.width) if rotated else None
+        rotation = haar(states.width, 0) if rotated else None
         in_basis = [control for control in controls if (control == "rotation") == rotated]
         group = Group(
             vectors, some, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
@@ -271,12 +272,6 @@ def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks groups"]) ->
     """One row per task and group of test pairs."""
     tasks = np.repeat(group.tasks, group.n_test)
     return pd.DataFrame({"task": tasks, "pair": group.test.ravel(), "kind": kind, "right": right.ravel()})
-
-
-@cache
-def _rotation(d: int) -> Float[np.ndarray, "d d"]:
-    """A random orthogonal matrix, the same for every state and task."""
-    return np.asarray(stats.ortho_group.rvs(d, random_state=0)) if d > 1 else np.ones((1, 1))
 
 
 def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:

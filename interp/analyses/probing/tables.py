@@ -1,7 +1,10 @@
 """The whole of question 4, for one model and one table of minimal pairs."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -14,16 +17,16 @@ from interp.analyses.probing.atlas.reading import unit_passes
 from interp.analyses.probing.atlas.sums import places
 from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
-from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.findings import beyond, concentrated, held, more_pairs, needed
+from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
 from interp.analyses.probing.options import KS, ProbingOptions, Score, Unit
 from interp.analyses.probing.probes import pair_scores, probe
-from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
+from interp.analyses.probing.rotations import rotations
+from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer, transfer_of_words
 from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States, collect
-from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, shown_l0_strength, sweep
-from interp.analyses.probing.uncertainty import averaged, compared, counted
+from interp.analyses.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
+from interp.analyses.probing.untrained import BY_STATE, TWINS, beside, by_chance, largest_k, of_twins
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.controls import controls_of
 from interp.corpora.pairs import PairTable, sentences_of
@@ -34,23 +37,12 @@ from interp.passes.execution import Passes, asks
 from interp.results.findings import Finding
 from interp.results.result import provenance
 from interp.support.checks import check_choice, warn, whole_number
-from interp.support.choices import listed
+from interp.support.choices import Several, listed
 
 __all__ = ["ProbingStudy", "changes", "check_asked", "study"]
 
 _ABLATED = 100  # the most test pairs per task
 _VIEWED = 3  # the number of tasks whose tokens are shown
-_BY_STATE = {
-    "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
-    "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
-    "l0_untrained": ("l0", "untrained"), "topk_untrained": ("topk:welch", "untrained"),
-    "topk_rotated": ("topk:welch", "rotation"),
-}  # fmt: skip
-_COMPARED = [
-    *((probe, "bag_of_words") for probe in ("dense", "l0", "topk")),
-    *((probe, f"{probe}_untrained") for probe in ("dense", "l0", "topk")),
-    *((probe, f"{probe}_rotated") for probe in ("l0", "topk")),
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +58,20 @@ class ProbingStudy(Atlas, Sweep):
     - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
       n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
       judges better or worse than `provenance["score"]`, at an adjusted p of .05.
-    - `means` (state, probe, accuracy, low, high, sd): the mean over tasks of each column of `hits`, with its 95 %
-      interval by a bootstrap of tasks and then of test pairs within them. sd is the standard deviation over seeds.
+    - `means` (state, probe, accuracy, low, high, sd): the mean of each column of `hits`, with its 95 % interval by
+      Student's t: over phenomena if every task has a linguistics_term, with a mean over the tasks of each first,
+      otherwise over tasks; there is none for fewer than five. That of a single task has an interval over its test
+      pairs. sd is the standard deviation over seeds.
     - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): the difference of two means,
       pair by pair, and the number of tasks on which one is above or below the other according to `comparisons`, at an
       adjusted p of .05.
     - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task; see
       `interp.probing.uncertainty.compared`.
-    - `transfer`, `general`, `overlap`, `ablation`: see the functions of these names. All are at `provenance["state"]`.
+    - `untrained` (task, state, probe, control, draw, accuracy): the accuracy of the model's own probes (control `none`)
+      and of those of three untrained models, by draw.
+    - `transfer`, `general`, `overlap`, `ablation`, `rotations`: see the functions of these names. They and `untrained`
+      are at `provenance["state"]`. `transfer` also has a bag of words of one task on each other task (method
+      `bag_of_words`), which reads no state.
     - `views` (task, state, sentence, position, token, score): the score of the sparse probe at every token of a test
       pair, for the first pair of each of the three tasks on which the probes with `provenance["l0_strength"]` are most
       accurate.
@@ -93,6 +91,8 @@ class ProbingStudy(Atlas, Sweep):
     judgement_means: pd.DataFrame
     means: pd.DataFrame
     differences: pd.DataFrame
+    untrained: pd.DataFrame
+    rotations: pd.DataFrame
     comparisons: pd.DataFrame
     transfer: pd.DataFrame
     general: pd.DataFrame
@@ -103,14 +103,24 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        state = self.provenance["state"]
-        n_test = int(self.hits.groupby(["state", "task"]).size().min())
-        found: list[Finding] = []
-        for table, of in ((self.differences, beyond), (self.equivalence, concentrated)):
-            found += (more_pairs(one, n_test, len(self.tasks)) for one in of(table[table["state"] == state]))
+        phenomena = self.phenomenon_of
+        at = self.differences[self.differences["state"] == self.provenance["state"]]
+        asked: list[Iterable[Finding]] = [
+            beyond(at, phenomena),
+            above_untrained(self.untrained, at, phenomena),
+            concentrated(self.rotations, phenomena),
+            needed(changes(self.ablation), phenomena),
+            atlas_findings(self, phenomena),
+        ]
         if not self.transfer.empty:
-            found += held(self.transfer, self.provenance["l0_strength"])
-        return (*found, *needed(changes(self.ablation)), *atlas_findings(self))
+            across = self.transfer, self.provenance["l0_strength"], phenomena
+            asked[3:3] = [held(*across), some_general(*across)]
+        return tuple(chain.from_iterable(asked))
+
+    @property
+    def phenomenon_of(self) -> dict[str, str]:
+        """The phenomenon of each task, an empty string where it has none."""
+        return dict(self.tasks.set_index("task")["linguistics_term"].fillna(""))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -123,7 +133,7 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def largest_k(self) -> float:
         """The largest k of the top-k probes; NaN if there are none."""
-        return _largest_k(self.probes)
+        return largest_k(self.probes)
 
     @property
     def by_state(self) -> pd.DataFrame:
@@ -133,7 +143,7 @@ class ProbingStudy(Atlas, Sweep):
         shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
         means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
         columns: dict[str, Any] = {}
-        for name, kind in _BY_STATE.items():
+        for name, kind in BY_STATE.items():
             if kind in means.index:
                 columns[name] = means.loc[kind, "accuracy"]
                 if name.startswith("l0"):
@@ -170,11 +180,6 @@ class ProbingStudy(Atlas, Sweep):
     def never_seen(self) -> pd.DataFrame:
         """The accuracy of probes on tasks that they have not seen, as means over tasks by what they were trained on."""
         return _means(self.general, ["method", "trained_on"], ["accuracy", "pair_accuracy", "n_open"])
-
-
-def _largest_k(probes: pd.DataFrame) -> float:
-    plain = (probes["method"] == "topk:welch") & (probes["control"] == "none")
-    return float(probes.loc[plain, "k"].astype(float).max())
 
 
 def _means(table: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
@@ -223,6 +228,7 @@ def study(
     table = source.table
     for caveat in source.caveats:
         warn(caveat)
+    phenomena = table.groupby("UID")["linguistics_term"].first().to_dict()
     splits = split_tasks(table, rows=sentence_rows(model, sentences_of(table), bos=options.bos))
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
@@ -234,23 +240,19 @@ def study(
     scoring: dict[str, Any] = {"whole_words": options.whole_words, "bos": options.bos}
     scores = [options.score, *(score for score in get_args(Score) if score != options.score)]
     can_judge = check_judged(model, table, scores=scores, **scoring)
-    where: dict[str, Any] = {"states": options.states, "position": options.position}
+    reading = judging | {"position": options.position}
     fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
     fitting["steps"] = int(options.steps)
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
-    root = None if options.directory is None else Path(options.directory)
-
-    def probed(which: Model, name: str, **asked: Any) -> tuple[States, Sweep]:
-        kept = root and root / f"{name}states"
-        states = collect(which, table, largest=sparse and which is model, directory=kept, **where, **judging)
-        kept = root and root / f"{name}sweeps"
-        return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
-
+    probed = partial(_probed, table, options, reading | {"largest": False}, fitting)
     atlas = yield from _atlas(model, table, options)
-    states, found = probed(model, "", **chosen)
-    _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
-    beside = _beside(found, by_chance)
+    states, found = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
+    of_untrained = by_chance(chosen, l0_strength, states.width)
+    twins = [probed(untrained(model), "untrained-", options.states, of_untrained)[1]]
+    both = beside(found, twins[0], phenomena)
     best = _best(found.probes) if options.state == "best" else options.state
+    for seed in range(1, TWINS):
+        twins.append(probed(untrained(model, seed=seed), f"untrained-{seed}-", [best], of_untrained)[1])
     right = (yield from judged(model, table, scores=scores, **scoring)) if can_judge else unjudged(scores)
     tested = np.concatenate([split.test for split in splits.values()])
     tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
@@ -263,14 +265,33 @@ def study(
     ablating["by_perplexity"] = options.atlas
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=source.name, unused_columns=list(source.unused), **about),
-        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
+        **(found.tables | both | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
         tasks=tasks,
+        untrained=of_twins(found, twins, best),
+        rotations=rotations(states, best, draws=options.rotations, device=fitting["device"], progress=options.progress),
         judgements=by_task(right),
-        judgement_means=over_tasks(right),
+        judgement_means=over_tasks(right, phenomena),
         ablation=ablation_effect(model, table, removed, **ablating, **scoring),
         views=pair_scores(model, table.iloc[tested], viewed, bos=options.bos),
         contexts=_contexts(states, found.neurons, best),
     )
+
+
+def _probed(
+    pairs: pd.DataFrame,
+    options: ProbingOptions,
+    reading: dict[str, Any],
+    fitting: dict[str, Any],
+    model: Model,
+    name: str,
+    at: Several[int] | None,
+    asked: dict[str, Any],
+) -> tuple[States, Sweep]:
+    """The states of a model and their probes, stored under a name if the study has a directory."""
+    root = None if options.directory is None else Path(options.directory)
+    states = collect(model, pairs, states=at, directory=root and root / f"{name}states", **reading)
+    stored = root and root / f"{name}sweeps"
+    return states, sweep(states, **asked, **fitting, directory=stored, progress=options.progress)
 
 
 def check_asked(options: ProbingOptions) -> None:
@@ -312,54 +333,6 @@ def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame
     return neuron_tokens(states, ((dim, state) for dim in sorted(read.unique())))
 
 
-def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
-    """The options for the probes of the untrained model, which are compared with the model's own."""
-    methods, ks = chosen["methods"], chosen["ks"][:0]
-    if "topk" in methods:
-        ks = [max(chosen["ks"])]
-    if "random" in methods:
-        ks = sorted({n_top(width), *ks})
-    plain = {"methods": [*({"l0"} & set(methods)), "dense", *(["topk"] if ks else [])], "controls": ["none"]}
-    return plain | {"l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
-
-
-def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
-    """The tables that have both the untrained model's probes and the model's own, and what follows from both."""
-    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
-    names, where = ["dense", "l0", "topk"], ["task", "state", "pair"]
-    hits = found.hits.merge(by_chance.hits[[*where, *names]], on=where, suffixes=("", "_untrained"))
-    if _largest_k(found.probes) != _largest_k(by_chance.probes):  # only the top 1 % is compared
-        hits["topk_untrained"] = np.nan
-    means, differences = averaged(hits, _COMPARED)
-    comparisons = compared(hits, _COMPARED)
-    differences = differences.join(counted(comparisons), on=["state", "probe", "against"])
-    return {
-        "probes": probes, "hits": hits, "means": means.assign(sd=_over_seeds(probes, means)),
-        "differences": differences, "comparisons": comparisons, "equivalence": _worth(found, by_chance),
-    }  # fmt: skip
-
-
-def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
-    """The SD over seeds of the mean over tasks, for the sparse probes among the means."""
-    strength = shown_l0_strength(probes["l0_strength"].dropna().unique().tolist() or [SHOWN_L0_STRENGTH])
-    sparse = probes[probes["l0_strength"] == strength]
-    by_seed = sparse.groupby(["control", "state", "seed"])["accuracy"].mean()
-    sd = by_seed.groupby(["control", "state"]).std()
-    control = means["probe"].map({name: kind[1] for name, kind in _BY_STATE.items() if kind[0] == "l0"})
-    return sd.reindex(pd.MultiIndex.from_arrays([control, means["state"]])).set_axis(means.index)
-
-
-def _worth(found: Sweep, by_chance: Sweep) -> pd.DataFrame:
-    """The table `equivalence`, without ratios for which the untrained model's top is as good."""
-    table, top = found.equivalence, by_chance.probes.query("method == 'topk:welch'")
-    by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
-    untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
-    told = table["top_low"].to_numpy() > untrained_accuracy
-    known = {name: table[name].where(told) for name in ("ratio", "low", "high")}
-    censored = table["censored"].astype(bool) & told
-    return table.assign(**known, censored=censored, untrained_accuracy=untrained_accuracy)
-
-
 def _across_tasks(
     states: States, found: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
 ) -> dict[str, pd.DataFrame]:
@@ -369,7 +342,11 @@ def _across_tasks(
     if neurons["task"].nunique() < 2:
         return tables | {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
     at = {"states": [state], "seed": found.provenance["seeds"][0], **fitting}
-    tables["transfer"] = transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at)
+    both = (
+        transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at),
+        transfer_of_words(states).assign(state=state),
+    )
+    tables["transfer"] = pd.concat(both, ignore_index=True)
     return tables | {"general": general(states, l0_strength=l0_strength, **at)}
 
 

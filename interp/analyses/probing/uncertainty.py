@@ -1,21 +1,22 @@
-"""Uncertainty of accuracies on minimal pairs: intervals, exact tests, and means over tasks."""
+"""Uncertainty of accuracies on minimal pairs: intervals and exact tests, and the tables of means over tasks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["ALPHA", "ENDS", "FEWEST_TASKS", "averaged", "bootstrapped", "compared", "counted", "difference_interval"]
-__all__ += ["mcnemar", "off_diagonal", "resampled", "share_interval", "task_means", "why_no_interval", "wilson"]
+from interp.analyses.probing.over_tasks import Units, mean_over
+
+__all__ = ["ALPHA", "ENDS", "averaged", "compared", "counted", "difference_interval", "mcnemar", "resampled"]
+__all__ += ["share_interval", "wilson"]
 
 RESAMPLES = 1_000
 ENDS = (0.025, 0.975)
 ALPHA = 0.05  # the level for adjusted p-values
-FEWEST_TASKS = 8
-"""With fewer tasks, the mean over pairs of tasks has no interval."""
 
 
 def wilson(
@@ -91,63 +92,34 @@ def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
     return weights
 
 
-def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np.ndarray, "resample measures"]:
-    """Bootstrap of a mean over tasks: resample tasks, and for each drawn task resample its pairs again.
+def averaged(
+    hits: pd.DataFrame, pairs: Sequence[tuple[str, str]], phenomena: Mapping[Any, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Means over tasks of each column of `hits`, and of differences of two columns, by state: (state, probe, accuracy,
+    low, high) and (state, probe, against, difference, low, high).
 
-    The measures of a task are resampled together, so columns of differences give paired differences. With a single
-    task, only its pairs are resampled.
+    They are over phenomena, with 95 % intervals by `interp.probing.over_tasks.mean_over`. The accuracies of a single
+    task have intervals over its pairs, by `share_interval`.
+
+    Args:
+        phenomena: the phenomenon of each task, if it has one.
     """
-    rng, n = np.random.default_rng(0), len(right)
-    within = np.stack([resampled(len(one), seed) @ one for seed, one in enumerate(right)])  # [task, resample, measure]
-    tasks, draws = rng.integers(n, size=(RESAMPLES, n)), rng.integers(RESAMPLES, size=(RESAMPLES, n))
-    return np.asarray(within[tasks, draws].mean(1))
-
-
-def bootstrapped(draws: Float[np.ndarray, "resample *measures"]) -> Float[np.ndarray, "2 *measures"]:
-    """The ends of the 95 % intervals of bootstrap resamples. They are NaN where all resamples are equal: observations
-    that do not differ, or are too few, say nothing about how much others would."""
-    ends = np.nanquantile(draws, ENDS, axis=0)
-    return np.asarray(np.where(np.isclose(ends[0], ends[1], rtol=0, atol=1e-12), np.nan, ends))
-
-
-def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"]) -> tuple[float, float, float]:
-    """The mean of the off-diagonal elements, and its 95 % interval by a bootstrap of tasks (rows together with
-    columns), which is NaN for fewer than `FEWEST_TASKS` tasks: a bootstrap of few tasks is too narrow.
-    """
-    n = len(matrix)
-    counts = np.vstack([np.ones(n), n * resampled(n)])
-    other = np.where(np.eye(n, dtype=bool), 0.0, matrix)
-    among = counts.sum(1) ** 2 - (counts**2).sum(1)
-    means = np.divide(((counts @ other) * counts).sum(1), among, out=np.full(len(counts), np.nan), where=among > 0)
-    low, high = bootstrapped(means[1:]) if n >= FEWEST_TASKS else (np.nan, np.nan)
-    return float(means[0]), float(low), float(high)
-
-
-def why_no_interval(n_tasks: int) -> str:
-    """Why a mean over pairs of tasks has no interval; empty if it has one."""
-    return "" if n_tasks >= FEWEST_TASKS else f"fewer than {FEWEST_TASKS} tasks"
-
-
-def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Means over tasks of each column of `hits`, and of differences of two columns, by state, with 95 % intervals by
-    `task_means` (or by `share_interval` for the accuracies of a single task): (state, probe, accuracy, low, high) and
-    (state, probe, against, difference, low, high)."""
     means, differences = [], []
     for state, part in hits.groupby("state", sort=False):
-        known = part.drop(columns=["task", "state", "pair"]).dropna(axis=1)
-        if known.empty:
-            continue
-        asked = [pair for pair in pairs if set(pair) <= set(known)]
-        gaps = [known[probe] - known[against] for probe, against in asked]
-        values = np.column_stack([known, *gaps])
-        by_task = [values[rows] for rows in part.reset_index().groupby("task", sort=False).indices.values()]
-        points = np.mean([one.mean(0) for one in by_task], axis=0)
-        ends = bootstrapped(task_means(by_task))
+        known = part.drop(columns=["state", "pair"]).dropna(axis=1)
+        by_task = known.groupby("task", sort=False).mean()
+        units, names = Units.of(by_task.index.tolist(), phenomena), list(by_task)
+        values = {name: by_task[name].to_numpy(dtype=np.float64) for name in names}
         if len(by_task) == 1:
-            ends[:, : known.shape[1]] = share_interval(known.to_numpy().T)
-        rows = list(zip(points, *ends, strict=True))
-        means += [(state, probe, *row) for probe, row in zip(known, rows, strict=False)]
-        differences += [(state, *pair, *row) for pair, row in zip(asked, rows[known.shape[1] :], strict=True)]
+            right = known[names].to_numpy(dtype=np.float64).T
+            ends = zip(names, right.mean(1), *share_interval(right), strict=True) if names else ()
+            means += [(state, *row) for row in ends]
+        else:
+            means += [(state, name, *mean_over(values[name], units)[:3]) for name in names]
+        for probe, against in pairs:
+            if {probe, against} <= set(names):
+                difference = mean_over(values[probe] - values[against], units)
+                differences.append((state, probe, against, *difference[:3]))
     return (
         pd.DataFrame(means, columns=["state", "probe", "accuracy", "low", "high"]),
         pd.DataFrame(differences, columns=["state", "probe", "against", "difference", "low", "high"]),

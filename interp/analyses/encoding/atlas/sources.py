@@ -23,7 +23,7 @@ from interp.instruments.divergences import Distribution
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionProfile, find_outliers
 from interp.instruments.regression import raw_head, regressions
-from interp.instruments.sinks import Sinks, fewest_queries
+from interp.instruments.sinks import Sinks, fewest_tokens
 from interp.models.qk import qk_circuit, why_no_scores
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, hook_name, is_encoder
@@ -34,7 +34,7 @@ from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
 
-_EPSILON = 0.3  # share of attention, as in interp attention --sinks
+_EPSILON = 0.3  # share of attention, as in interp sinks
 _WHY_NO_FREQUENCY = {
     "b_LN": "the final norm has no bias, or it is 0",
     "unigram": "the counts have no more types than there are dimensions",
@@ -177,8 +177,8 @@ def _why_absent(model: Model) -> dict[str, str]:
     refused = why_no_scores(model)
     if refused is not None:
         return {"sink keys": refused}
-    if model.cfg.n_ctx < fewest_queries(_EPSILON):
-        return {"sink keys": f"sinks need rows of {fewest_queries(_EPSILON)} tokens or more"}
+    if model.cfg.n_ctx < fewest_tokens(model):
+        return {"sink keys": f"sinks need rows of {fewest_tokens(model)} tokens or more"}
     return {}
 
 

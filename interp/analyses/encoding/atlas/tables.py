@@ -24,8 +24,18 @@ from interp.analyses.encoding.regression import Fit
 from interp.instruments.regression import raw_head
 from interp.models.sites import Model, view
 
-__all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "chosen_neurons", "members", "most_dims", "pair_table"]
-__all__ += ["subspace_table"]
+__all__ = [
+    "PAIRS",
+    "ROTATIONS",
+    "SUBSPACES",
+    "Member",
+    "atlas_tables",
+    "chosen_neurons",
+    "members",
+    "most_dims",
+    "pair_table",
+]
+__all__ += ["rotation_table", "subspace_table"]
 
 _MOST = 10  # the largest number of dimensions of a subspace
 _SHOWN = 3  # directions of each kind
@@ -34,6 +44,8 @@ PAIRS = ["name_a", "name_b", "of_a", "of_b", "cosine", "cosine_low", "cosine_hig
 PAIRS += ["p_adjusted"]
 SUBSPACES = ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "overlap_low", "overlap_high", "null_mean"]
 SUBSPACES += ["null_high", "by_construction", "p", "p_adjusted"]
+ROTATIONS = ["name_a", "name_b", "draw", "value"]
+_DRAWS = 199
 _FREQUENCY = ("b_LN", "E[h]", "unigram", "-A")
 _OF = {
     "b_LN": "word frequency", "E[h]": "word frequency", "unigram": "word frequency", "-A": "output embeddings",
@@ -42,6 +54,8 @@ _OF = {
 _BY_CONSTRUCTION = {
     ("PC", "PC"), ("dim", "dim"),  # orthogonal
     ("b_LN", "E[h]"),  # b_LN is a summand of E[h]
+    ("E[h]", "-A"),  # to first order A is −E[h]
+    ("E[h]", "dim"), ("-A", "dim"), ("frequency", "dim"),  # such dimensions were chosen by their large mean
     ("unigram", "neuron"), ("frequency", "neuron"),  # the neurons were chosen by their effect along log u
 }  # fmt: skip
 
@@ -177,6 +191,36 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
     return _tested(pd.DataFrame(rows, columns=SUBSPACES[:9]), subspaces, p)[SUBSPACES]
 
 
+def rotation_table(
+    pairs: pd.DataFrame, subspaces: pd.DataFrame, d_model: int, *, draws: int = _DRAWS, seed: int = 0
+) -> pd.DataFrame:
+    """The cosine of b_LN and −A, and the overlaps of subspaces, when one of the two is rotated at random: a table
+    (name_a, name_b, draw, value) of those that are not `by_construction`.
+
+    Args:
+        pairs, subspaces: the tables `atlas` and `subspaces`.
+    """
+    line = np.random.default_rng(seed).standard_normal((draws, d_model))
+    drawn = {("b_LN", "-A"): line[:, 0] / np.linalg.norm(line, axis=1)} if _has_pair(pairs, "b_LN", "-A") else {}
+    tested = subspaces[~subspaces["by_construction"]]
+    largest = int(tested[["n_dims_a", "n_dims_b"]].to_numpy().max(initial=1))
+    turned = random_overlaps(d_model, largest, draws=draws, seed=seed) ** 2
+    for a, b, k, m in tested[["name_a", "name_b", "n_dims_a", "n_dims_b"]].itertuples(index=False):
+        drawn[a, b] = turned[:, :k, :m].sum((1, 2)) / min(k, m)
+    tables = [
+        pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": of}) for (a, b), of in drawn.items()
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else _none(ROTATIONS)
+
+
+def _has_pair(pairs: pd.DataFrame, a: str, b: str) -> bool:
+    return bool(((pairs["name_a"] == a) & (pairs["name_b"] == b)).any())
+
+
+def _none(columns: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(columns))
+
+
 def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
     """The value for the whole text, and the ends of its interval."""
     low, high = spread.ends(values)
@@ -200,12 +244,11 @@ def atlas_tables(
     provenance.
     """
     if seen is None:
-        return {"atlas": pd.DataFrame(columns=PAIRS), "subspaces": pd.DataFrame(columns=SUBSPACES)}, {}
+        return {"atlas": _none(PAIRS), "subspaces": _none(SUBSPACES), "rotations": _none(ROTATIONS)}, {}
     directions, subspaces = members(model, fit, seen, neurons)
     chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
     absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "no neuron was read"})
     about = {"dims": seen.dims, "neurons": chosen, "heads": [list(one) for one in seen.heads], "absent": absent}
-    return {
-        "atlas": pair_table(directions, seen.spread),
-        "subspaces": subspace_table(subspaces, seen.spread, seed=seed),
-    }, about
+    pairs, shared = pair_table(directions, seen.spread), subspace_table(subspaces, seen.spread, seed=seed)
+    rotations = rotation_table(pairs, shared, model.cfg.d_model, seed=seed)
+    return {"atlas": pairs, "subspaces": shared, "rotations": rotations}, about

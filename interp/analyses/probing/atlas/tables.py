@@ -18,8 +18,8 @@ from interp.analyses.probing.atlas.units import SCORES, TaskUnits, kinds, shared
 from interp.analyses.probing.columns import MEANINGS
 from interp.analyses.probing.equivalence import n_top
 from interp.analyses.probing.options import Position
+from interp.analyses.probing.over_tasks import left_out
 from interp.analyses.probing.states import Of
-from interp.analyses.probing.uncertainty import ENDS, resampled
 from interp.corpora.pairs import COLUMNS, check_pairs, name_of
 from interp.models.sites import Model, check_model
 from interp.passes.execution import Passes, runs
@@ -64,7 +64,7 @@ class Atlas(Result):
       between two tasks, where the top of one task by a fold is compared with the top of the other by all other folds.
     - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): the mean overlap of two tasks
       of the same group (`by` field or linguistics_term) and of different groups. The 95 % interval of the difference is
-      by a bootstrap of tasks, and p by permuting the groups of tasks.
+      by a jackknife that leaves out one task at a time, from eight tasks on, and p by permuting the groups of tasks.
     - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): for
       the single best unit, chosen on all folds but one and measured on that one (`at` and `unit` are those on all
       pairs). `auc` is P(good > bad) over all sentences. It is computed from histograms, is at most `error` away from
@@ -96,7 +96,7 @@ class Atlas(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return atlas_findings(self)
+        return atlas_findings(self, {})
 
 
 @runs
@@ -262,15 +262,16 @@ def _contrast(
     if not all(cells.any() for cells in groups):
         return
     within, between = (float(matrix[cells].mean()) for cells in groups)
-    weights = resampled(n)
-    drawn = [_weighted(matrix, cells, weights) for cells in groups]
-    low, high = np.nanquantile(drawn[0] - drawn[1], ENDS)
+    others = ~np.eye(n, dtype=bool)
+    without = [_weighted(matrix, cells, others.astype(np.float64)) for cells in groups]
+    reach = left_out(without[0] - without[1])
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (_PERMUTATIONS, 1)), axis=1)
     permuted = matrix[orders[:, :, None], orders[:, None]]
     gaps = permuted[:, groups[0]].mean(1) - permuted[:, groups[1]].mean(1)
     p = (1 + (gaps >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
     yield about | {
-        "within": within, "between": between, "difference": within - between, "low": low, "high": high, "p": p,
+        "within": within, "between": between, "difference": within - between, "low": within - between - reach,
+        "high": within - between + reach, "p": p,
         "n_tasks": n, "n_groups": int(codes.max()) + 1,
     }  # fmt: skip
 
@@ -278,9 +279,9 @@ def _contrast(
 def _weighted(
     matrix: Float[np.ndarray, "task task"],
     cells: Bool[np.ndarray, "task task"],
-    weights: Float[np.ndarray, "resample task"],
-) -> Float[np.ndarray, " resample"]:
-    """The mean of some cells, weighted by how often their row and column were drawn; NaN if none was drawn."""
+    weights: Float[np.ndarray, "draw task"],
+) -> Float[np.ndarray, " draw"]:
+    """The mean of some cells, weighted by the weights of their row and column; NaN if they are all 0."""
     sums, times = (((weights @ values) * weights).sum(1) for values in (np.where(cells, matrix, 0.0), cells * 1.0))
     return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
 

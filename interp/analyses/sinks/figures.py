@@ -1,13 +1,11 @@
 """Figures of attention sinks: which heads, which positions, what draws attention there, and who writes it."""
 
 import numpy as np
-import pandas as pd
 
-from interp.analyses.attention import AttentionStudy
+from interp.analyses.sinks import SinkStudy
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, LAYER, THIN, VERMILION, figure, ramp, whole_ticks
-from interp.support.words import argument
 
 __all__ = ["massive_writers", "sink_heads", "sink_positions", "sink_scores"]
 
@@ -15,20 +13,18 @@ _SHOWN_NUMBERS = 150  # the most cells of a grid with its numbers written in it
 _LEAST_SHARE = 0.01
 
 
-def sink_heads(study: AttentionStudy) -> Figure:
+def sink_heads(study: SinkStudy) -> Figure:
     """Mean attention to the first position by layer and head, from the queries that see it.
-
-    Raises ValueError for a study without sinks, as the other figures of sinks do.
 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "progress": False}
-        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, **options)
+        >>> options = {"key_classes": {"some": [7, 8]}, "progress": False}
+        >>> study = interp.sinks.study(toy_decoder(), ["w0 w1 w2"] * 20, **options)
         >>> sink_heads(study).data[0].z.shape  # layers and heads
         (2, 4)
     """
-    first = only(_sinks(study), "first_position", 0)
+    first = only(study.heads, "first_position", 0)
     grid = first.pivot(index="layer", columns="head", values="attention")
     uniform = first["uniform"].mean()
     subtitle = f"mean over the queries that see it; uniform attention: {uniform:.3f}"
@@ -39,21 +35,18 @@ def sink_heads(study: AttentionStudy) -> Figure:
     return out.update_xaxes(whole_ticks(grid.shape[1])).update_yaxes(whole_ticks(len(grid)), gridcolor="rgba(0,0,0,0)")
 
 
-def sink_positions(study: AttentionStudy) -> Figure:
+def sink_positions(study: SinkStudy) -> Figure:
     """Attention that a position draws, by range of positions and layer: mean over heads, against uniform attention.
-
-    Raises ValueError for a study without sinks.
 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "progress": False}
-        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, **options)
+        >>> options = {"key_classes": {"some": [7, 8]}, "progress": False}
+        >>> study = interp.sinks.study(toy_decoder(), ["w0 w1 w2"] * 20, **options)
         >>> [line.name for line in sink_positions(study).data]
         ['block 0', 'block 1', 'uniform']
     """
-    _sinks(study)
-    table = study.sink_rates
+    table = study.rates
     ranges = np.where(
         table["first_position"] == table["last_position"],
         table["first_position"].astype(str),
@@ -75,25 +68,23 @@ def sink_positions(study: AttentionStudy) -> Figure:
     return out.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
-def sink_scores(study: AttentionStudy) -> Figure:
+def sink_scores(study: SinkStudy) -> Figure:
     """The difference between the scores of the first position and of other keys, head by head: the part due to the
     direction of its key, and the part due to its norm.
-
-    Raises ValueError for a study without sinks.
 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "epsilon": 0.2, "progress": False}
-        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, context=24, **options)
+        >>> options = {"key_classes": {"some": [7, 8]}, "epsilon": 0.2, "progress": False}
+        >>> study = interp.sinks.study(toy_decoder(), ["w0 w1 w2"] * 20, **options)
         >>> sum(len(points.x) for points in sink_scores(study).data)  # two layers of four heads
         8
     """
-    first = only(_sinks(study), "first_position", 0)
+    first = only(study.heads, "first_position", 0)
     title, y = "What draws attention to the first position", "score by the direction of its key"
     subtitle = "one point for each head, in nats; a sink lies to the upper right"
     out = figure(title, "score by the norm of its key", y, subtitle=subtitle)
-    drawing = first["attention"] > study.provenance["epsilon"]
+    drawing = first["attention"] > study.epsilon
     kinds = {"no sink": {"color": GREY, "symbol": "circle-open"}, "sink": {"color": VERMILION, "symbol": "square"}}
     for (name, style), chosen in zip(kinds.items(), (~drawing, drawing), strict=True):
         part = first[chosen]
@@ -105,7 +96,7 @@ def sink_scores(study: AttentionStudy) -> Figure:
     return out.add_hline(y=0, line=THIN).add_vline(x=0, line=THIN)
 
 
-def massive_writers(study: AttentionStudy) -> Figure:
+def massive_writers(study: SinkStudy) -> Figure:
     """What each component adds to the massive activations of a dimension, as a share of their height. At most six
     dimensions are drawn, the highest first, with the components that add 1 % or more to one of them.
 
@@ -116,16 +107,14 @@ def massive_writers(study: AttentionStudy) -> Figure:
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> model.pos_embed.W_pos.data[0, 5] = 9_999.0
-        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "progress": False}
-        >>> study = interp.attention.study(model, ["w0 w1 w2"] * 20, **options)
+        >>> options = {"key_classes": {"some": [7, 8]}, "progress": False}
+        >>> study = interp.sinks.study(model, ["w0 w1 w2"] * 20, **options)
         >>> [(bars.name, list(bars.x)) for bars in massive_writers(study).data]
         [('dimension 5, first position', ['embeddings'])]
     """
     table = study.writers
     if table.empty:
-        raise ValueError(
-            f"no writer of massive activations is here; ask with {argument('sinks', True)} for a model that has some"
-        )
+        raise ValueError("this study has no writer of massive activations: it found none, or its model is an encoder")
     layer = table["layer"].astype("string").radd(" of block ").fillna("")
     table = table.assign(component=table["component"] + layer)
     table = table[(table["share"].abs() >= _LEAST_SHARE).groupby(table["component"]).transform("any")]
@@ -148,10 +137,3 @@ def massive_writers(study: AttentionStudy) -> Figure:
         )
     order = table.drop_duplicates("component")["component"].tolist()
     return out.update_xaxes(categoryorder="array", categoryarray=order)
-
-
-def _sinks(study: AttentionStudy) -> pd.DataFrame:
-    """The table `sinks`. Raises ValueError if it was not asked for."""
-    if study.sinks.empty:
-        raise ValueError(f"this study has no sinks; ask with {argument('sinks', True)}")
-    return study.sinks

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.attention.massive import LargeValues, large_values
 from interp.corpora.batching import Batch
+from interp.instruments.massive import LargeValues, large_values
 from interp.models.edits import jointly
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, view
 from interp.passes.groups import MOST
@@ -35,11 +35,15 @@ class _Component(NamedTuple):
 
 def why_no_writers(model: Model) -> str | None:
     """Why no component can be said to write an activation (its hidden states are not sums), or None if one can."""
-    return "its hidden states are normed after each block, and no sum over components" if view(model).encoder else None
+    return (
+        "hidden states of an encoder are normed after each block, and no sum over components"
+        if view(model).encoder
+        else None
+    )
 
 
 class MassiveWriters(Observer):
-    """What each component adds to the massive activations (`interp.attention.massive`), in the pass that finds them.
+    """What each component adds to the massive activations (`interp.instruments.massive`), in the pass that finds them.
 
     A value is tracked from the state at which it exceeds 100 and 100 times the median of its row. Its height is its
     largest magnitude among the states at which it is massive. What components have added until then counts, with the

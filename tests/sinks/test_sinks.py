@@ -9,19 +9,25 @@ import torch
 from naming import naming
 from toys import with_tables
 
-from interp import attention, corpora, plots
-from interp.analyses.attention.page import sides
-from interp.analyses.attention.sinks.findings import by_chance, sink_findings
-from interp.analyses.attention.sinks.writers import MassiveWriters
+from interp import corpora, plots, sinks
+from interp.analyses.registry import load
+from interp.analyses.sinks.dims import sink_dims
+from interp.analyses.sinks.findings import sink_findings
+from interp.analyses.sinks.page import sides
+from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
-from interp.instruments.sinks import Sinks, fewest_queries, position_bins, sink_dims
+from interp.instruments import sinks as instrument
+from interp.instruments.scores import ScoreContributions
+from interp.instruments.shares import GAPS, gaps
+from interp.instruments.sinks import Sinks, position_bins
 from interp.models.sites import hook_name
 from interp.passes.observers import observe
+from interp.results.dense import Dense
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 
 CLASSES = {"some": [7, 8]}
 MEANS = ["attention", "rate", "uniform", "score", "cosine", "query_norm", "key_norm", "value_norm", "n_keys"]
-IDS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
+IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))
 
 
 def read(model, text, **options):
@@ -50,9 +56,10 @@ def brute(model, batches, epsilon, scale):
 
 def of_row(found, key, pattern, products, q, k, v, starts, epsilon, scale):
     seen = np.isfinite(products) & (products > -1e4)
+    first = 0 if seen.all() else instrument.FIRST_QUERY
     for n in range(len(k)):
-        viewers = np.flatnonzero(seen[:, n])
-        if len(viewers) < fewest_queries(epsilon):
+        viewers = np.flatnonzero(seen[:, n] & (np.arange(len(k)) >= first))
+        if len(viewers) < instrument.FEWEST_QUERIES:
             continue
         drawn, sizes = pattern[viewers, n].mean(), np.linalg.norm(q[viewers], axis=1)
         along = products[viewers, n] / sizes / np.linalg.norm(k[n])
@@ -69,6 +76,8 @@ def of_row(found, key, pattern, products, q, k, v, starts, epsilon, scale):
 @pytest.mark.parametrize("layout", ["texts", "packed"])
 def test_all_means_are_those_over_saved_patterns(kind, layout, load_toy, texts, monkeypatch):
     monkeypatch.setattr("interp.models.qk._SCORES_AT_ONCE", 100)
+    monkeypatch.setattr(instrument, "FIRST_QUERY", 2)
+    monkeypatch.setattr(instrument, "FEWEST_QUERIES", 4)
     model = load_toy(kind, dtype=torch.float64)
     batches = corpora.batches(model, texts, layout=layout, batch_size=5)
     observer = read(model, batches, epsilon=0.5)
@@ -84,7 +93,7 @@ def test_all_means_are_those_over_saved_patterns(kind, layout, load_toy, texts, 
 def test_the_gap_is_to_all_other_keys(load_toy):
     table = read(load_toy("gpt2"), corpora.batches(load_toy("gpt2"), IDS)).table
     part = table[(table["layer"] == 1) & (table["head"] == 2)]
-    n_pairs = np.array([20, 19, 18, 17, sum(range(10, 17))])  # positions 0 to 10 are seen by at least ten queries
+    n_pairs = np.array([16, 16, 16, 16, 5 * 16])  # positions 0 to 8 are seen by sixteen queries from 8 on
     assert part["first_position"].tolist() == [0, 1, 2, 3, 4]
     others = np.average(part["score"].iloc[1:], weights=n_pairs[1:])
     assert part["gap"].iloc[0] == pytest.approx(part["score"].iloc[0] - others, rel=1e-5)
@@ -97,7 +106,7 @@ def test_intervals_leave_out_groups_of_texts(load_toy):
     model = load_toy("gpt2", dtype=torch.float64)
     _, cache = model.run_with_cache(IDS)
     patterns = torch.stack([cache["pattern", layer] for layer in range(2)], 1).detach().numpy()
-    drawn = patterns[..., 0].mean(-1).reshape(20, 2, 2, 4).mean(1)
+    drawn = patterns[..., 8:, 0].mean(-1).reshape(20, 2, 2, 4).mean(1)
     observer = read(model, corpora.batches(model, IDS))
     first = observer.table.query("first_position == 0")
     degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(drawn), 0) / 20)
@@ -107,8 +116,8 @@ def test_intervals_leave_out_groups_of_texts(load_toy):
     by_layer = observer.by_layer.query("first_position == 0")
     np.testing.assert_allclose(by_layer["attention"], drawn.mean((0, 2)), rtol=1e-6)
     assert (by_layer["attention_low"] < by_layer["attention"]).all()
-    rates = (patterns[..., 0].mean(-1) > 0.3).mean()
-    assert observer.summary.set_index("measure").loc["rate", "value"] == pytest.approx(rates)
+    rates = (patterns[..., 8:, 0].mean(-1) > 0.3).mean()
+    assert observer.measures.set_index("measure").loc["rate", "value"] == pytest.approx(rates)
 
 
 @pytest.mark.quick("llama")
@@ -153,9 +162,7 @@ def planted(*, by, heads=((1, 2),)):
 def planted_study(by):
     model = planted(by=by)
     classes = TokenClasses(("first", "other"), first_apart)
-    return attention.study(
-        model, IDS, key_classes=classes, unigram=np.arange(67), sinks=True, ablation=False, progress=False
-    )
+    return sinks.study(model, IDS, key_classes=classes, progress=False)
 
 
 def first_apart(tokens):
@@ -167,16 +174,16 @@ def first_apart(tokens):
 def test_a_planted_sink_is_found_in_all_its_parts(by):
     """Its head, its position, that it comes from the direction and not the norm, its dimension, and what writes it."""
     study = planted_study(by)
-    found = study.sinks[study.sinks["rate"] > 0.5]
+    found = study.heads[study.heads["rate"] > 0.5]
     assert found[["layer", "head", "first_position", "last_position"]].to_numpy().tolist() == [[1, 2, 0, 0]]
     assert found["attention"].item() > 0.95
-    summary = study.sink_summary.set_index("measure")
+    summary = study.measures.set_index("measure")
     assert summary.loc["rate", ["value", "n_heads"]].tolist() == [1 / 12, 12]
     assert summary.loc["direction_ratio", "n_heads"] == 1
-    largest = study.sink_dims.query("rank == 1")
+    largest = study.dims.query("rank == 1")
     assert largest[["layer", "head", "dim", "massive"]].to_numpy().tolist() == [[1, 2, 5, True]]
     assert largest["abs_share"].item() > 0.5
-    assert set(study.massive["dim"]) == {5}
+    assert set(study.writers["dim"]) == {5}
     writers = study.writers.set_index(["component", "layer"])["share"]
     most = writers.idxmax()
     assert most[0] == ("embeddings" if by == "embeddings" else "MLP")
@@ -185,24 +192,26 @@ def test_a_planted_sink_is_found_in_all_its_parts(by):
     assert set(study.writers["first_position"]) == set(study.writers["last_position"]) == {0}
 
 
-def test_uniform_attention_is_not_a_sink_whatever_the_length():
+def test_uniform_attention_is_not_a_sink():
     """All positions are tied, so none differs from the others."""
-    model = planted(by="embeddings", heads=())
-    for length in (10, 13, 24):
-        ids = IDS.repeat(1, 2)[:, :length]
-        observer = read(model, corpora.batches(model, ids))
-        table = observer.table
-        assert (table["attention"] - table["uniform"]).abs().max() < 1e-6
-        assert not table["rate"].any()
-        assert observer.summary["value"].tolist()[0] == 0
-        assert observer.summary["value"].isna().tolist()[1:] == [True, True]
+    observer = read(planted(by="embeddings", heads=()), corpora.batches(planted(by="embeddings", heads=()), IDS))
+    table = observer.table
+    assert (table["attention"] - table["uniform"]).abs().max() < 1e-6
+    assert not table["rate"].any()
+    assert observer.measures["value"].tolist()[0] == 0
+    assert observer.measures["value"].isna().tolist()[1:] == [True, True]
 
 
 def test_ties_go_to_the_lower_dimension():
     study = planted_study("embeddings")
-    gaps = study.gaps.table.assign(gap=1.0, abs_share=1 / 32, share=1 / 32)
-    tied = with_tables(study, gaps=gaps)
-    dims = sink_dims(tied.sinks, tied.gaps, tied.outliers, tied.massive, "first", 0.3)
+    model = planted(by="embeddings")
+    classes = TokenClasses(("first", "other"), first_apart)
+    scores = ScoreContributions(model, classes)
+    observe(model, corpora.batches(model, IDS), scores, progress=False)
+    table = gaps(scores.scores.table).assign(gap=1.0, abs_share=1 / 32, share=1 / 32)
+    tied = Dense.of_table(table, **GAPS)
+    none = pd.DataFrame(columns=["state", "dim"])
+    dims = sink_dims(study.heads, tied, none, none, key_class="first", epsilon=0.3)
     assert dims["dim"].tolist() == list(range(10))
 
 
@@ -289,45 +298,49 @@ class TestWriters:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1, float("nan")])
+    @pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1])
     def test_epsilon(self, epsilon, load_toy):
         with pytest.raises(ValueError, match=naming("epsilon", 0, 1, epsilon)):
-            attention.study(load_toy("gpt2"), IDS, sinks=True, epsilon=epsilon, progress=False)
+            sinks.study(load_toy("gpt2"), IDS, epsilon=epsilon, progress=False)
 
-    def test_an_epsilon_that_needs_longer_rows(self, load_toy):
-        with pytest.raises(ValueError, match=naming("epsilon", 0.05, 105, 24)):
-            read(load_toy("gpt2"), corpora.batches(load_toy("gpt2"), IDS), epsilon=0.05)
-
-    def test_texts_shorter_than_a_row_that_counts(self, load_toy):
-        model = load_toy("gpt2")
-        observer = read(model, corpora.batches(model, ["w1 w2 w3"] * 30, layout="texts"))
-        for name in ("table", "by_layer", "summary"):
-            with pytest.raises(ValueError, match=naming("epsilon", 0.3, 10)):
-                getattr(observer, name)
+    def test_a_context_without_room_for_a_sink(self):
+        model = toy_decoder(n_positions=20)
+        assert "20" in load("sinks").left_out(model, {})["sinks"]
+        with pytest.raises(ValueError, match=naming(24, 20)):
+            sinks.study(model, IDS[:, :20], progress=False)
 
     def test_no_row_that_counts_is_refused_before_the_pass(self, load_toy, monkeypatch):
-        asked = {"unigram": np.ones(67, dtype=int), "key_classes": CLASSES, "sinks": True, "progress": False}
+        asked = {"key_classes": CLASSES, "progress": False}
         texts = ["w1 w2 w3"] * 30
         with monkeypatch.context() as patched:
             patched.setattr("interp.passes.execution.observe", lambda *_, **__: pytest.fail("the model was run"))
-            for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
-                with pytest.raises(ValueError, match=naming("epsilon", 0.3, 10, longest)):
-                    attention.study(load_toy(model), texts, **how, **asked)
-        texts[-1] = " ".join(["w1"] * 10)  # one row is enough
-        study = attention.study(load_toy("gpt2"), texts, layout="texts", ablation=False, **asked)
-        assert study.sinks["n_keys"].unique().tolist() == [1]
+            cases = (("gpt2", {"layout": "texts"}, 24, 3), ("gpt2", {"context": 23}, 24, 23), ("bert", {}, 16, 5))
+            for model, how, needed, longest in cases:
+                with pytest.raises(ValueError, match=naming(needed, longest)):
+                    sinks.study(load_toy(model), texts, **how, **asked)
+        texts[-1] = " ".join(["w1"] * 24)  # one row is enough
+        study = sinks.study(load_toy("gpt2"), texts, layout="texts", **asked)
+        assert study.rates.query("first_position < 4")["n_keys"].unique().tolist() == [1]
 
-    def test_a_text_shorter_than_one_row(self, load_toy):
-        with pytest.raises(ValueError, match=naming(24, "row", "layout='texts'")):
-            attention.study(load_toy("gpt2"), ["w1 w2"], sinks=True, unigram=np.arange(67), progress=False)
+    def test_observers_without_a_row_that_counts(self, load_toy):
+        model = load_toy("gpt2")
+        observer = read(model, corpora.batches(model, ["w1 w2 w3"] * 30, layout="texts"))
+        for name in ("table", "by_layer", "measures", "intervals"):
+            with pytest.raises(ValueError, match=naming(24)):
+                getattr(observer, name)
+
+    def test_masked_text(self, load_toy):
+        model = load_toy("bert")
+        with pytest.raises(ValueError, match=naming("mask_rate")):
+            sinks.study(model, corpora.batches(model, ["w1 " * 20] * 20, mask_rate=0.1), progress=False)
 
 
 class TestPage:
-    def test_it_shows_sinks_where_they_were_asked_for(self):
+    def test_it_shows_what_there_is(self):
         study = planted_study("MLP")
         section = study.section
-        assert {"sink_heads", "sink_positions", "sink_scores", "massive_writers"} <= set(section.figures)
-        assert section.tables["Dimensions that make the sinks"].equals(study.sink_dims)
+        assert set(section.figures) == {"heads", "positions", "scores", "writers"}
+        assert section.tables["Dimensions that make the sinks"].equals(study.dims)
         assert section.tables["What writes the massive activations"].equals(study.writers)
         grid = plots.sink_heads(study).data[0]
         assert np.argwhere(grid.z > 0.9).tolist() == [[1, 2]]
@@ -337,63 +350,55 @@ class TestPage:
         assert [bar.name for bar in bars] == ["dimension 5, first position"]
         assert max(zip(bars[0].y, bars[0].x, strict=True))[1] == "MLP of block 0"
 
-    def test_it_does_not_show_them_unless_asked_for(self):
+    def test_it_does_not_show_writers_where_there_are_none(self):
         study = planted_study("MLP")
-        empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
-        without = with_tables(study, **empty)
-        section = without.section
-        assert not {name for name in section.figures if name.startswith("sink")}
-        with pytest.raises(ValueError, match=naming("sinks=True")):
-            plots.sink_positions(without)
-        with pytest.raises(ValueError, match=naming("massive activations", "sinks=True")):
+        without = with_tables(study, writers=study.writers.iloc[:0])
+        assert "writers" not in without.section.figures
+        with pytest.raises(ValueError, match=naming("massive activations")):
             plots.massive_writers(without)
 
-    def test_runs_with_sinks_are_compared(self):
+    def test_runs_are_compared(self):
         study = planted_study("MLP")
-        empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
         both = sides({"one": study, "other": study})
-        assert both.numbers["sink_rate"].tolist() == [1 / 12, 1 / 12]
-        line = both.figures["sinks"].data[0]
+        assert both.numbers["rate"].tolist() == [1 / 12, 1 / 12]
+        line = both.figures["rates"].data[0]
         assert line.x.tolist() == pytest.approx([1 / 3, 2 / 3, 1])
         assert line.y.tolist() == pytest.approx([0, 1 / 4, 0])  # one of four heads of block 1
-        alone = sides({"one": study, "other": with_tables(study, **empty)})
-        assert "sinks" not in alone.figures
-        assert alone.numbers["sink_rate"].isna().tolist() == [False, True]
 
 
 class TestFindings:
     def test_a_planted_sink(self):
-        """One head of twelve may have its sink anywhere by chance, but six may not."""
         study = planted_study("embeddings")
-        assert [one.verdict for one in study.findings] == ["cannot tell", "yes"]
-        model = planted(by="embeddings", heads=[(layer, head) for layer in (1, 2) for head in (0, 1, 2)])
-        many = attention.study(
-            model, IDS, key_classes=TokenClasses(("first", "other"), first_apart), unigram=np.arange(67),
-            sinks=True, ablation=False, progress=False,
-        )  # fmt: skip
-        found = many.findings
-        assert [one.verdict for one in found] == ["yes", found[1].verdict, found[2].verdict, "yes", "yes"]
-        assert found[0].value == pytest.approx(0.5)
-        assert found[3].question == "Do outlier dimensions make the sink?"
+        questions = [" ".join(finding.question.split()[:4]) for finding in study.findings]
+        assert study.findings[0].verdict == "yes"
+        assert questions == [
+            "Is there an attention", "Is it the direction", "Is little read from", "Do outlier dimensions make",
+            "Does one component write",
+        ]  # fmt: skip
+        assert study.findings[0].n_controls == 39
+        assert study.findings[3].verdict == "cannot tell", "one head has no interval"
+        assert study.findings[4].verdict == "yes"
+        assert len(study.draws) == 39
+        assert study.draws["rate"].max() < 1 / 12
 
-    @pytest.mark.slow
-    @pytest.mark.e2e
-    def test_random_models_have_none(self):
-        """Of a hundred, at most five."""
-        yes = 0
-        for seed in range(100):
-            model = toy_decoder(seed=seed)
-            observer = read(model, corpora.batches(model, IDS))
-            tables = {"sinks": observer.table, "sink_summary": observer.summary}
-            tables |= dict.fromkeys(["sink_dims", "writers", "massive"], pd.DataFrame())
-            yes += sink_findings(tables, 0.3)[0].verdict == "yes"
-        assert yes <= 5
+    def test_who_writes_is_not_asked_where_nothing_is_massive(self):
+        model = planted(by="embeddings", heads=())
+        model.pos_embed.W_pos.data[0, 5] = 1.0
+        study = sinks.study(model, IDS, key_classes=CLASSES, progress=False)
+        assert [finding.verdict for finding in study.findings] == ["no"]
+
+    def test_the_same_in_every_position_is_no_sink_of_the_first(self):
+        """Without a control there is no verdict, and with one that has the same rate there is none either."""
+        tables = planted_study("embeddings").tables
+        for draws in (tables["draws"].iloc[:0], tables["draws"].assign(rate=1 / 12)):
+            assert sink_findings(tables | {"draws": draws}, 0.3)[0].verdict in ("cannot tell", "no")
 
     @pytest.mark.parametrize(
         ("measure", "ends", "place", "verdict"),
         [
             ("direction_ratio", (0.6, 0.8), 1, "yes"),
             ("direction_ratio", (0.1, 0.3), 1, "no"),
+            ("direction_ratio", (0.47, 0.53), 1, "no"),
             ("direction_ratio", (0.4, 0.8), 1, "cannot tell"),
             ("value_ratio", (0.2, 0.4), 2, "yes"),
             ("value_ratio", (1.2, 1.4), 2, "no"),
@@ -402,20 +407,20 @@ class TestFindings:
     )
     def test_each_verdict(self, measure, ends, place, verdict):
         tables = dict(planted_study("embeddings").tables)
-        summary = tables["sink_summary"].set_index("measure")
-        summary.loc["rate", ["value", "low", "high"]] = 0.9, 0.8, 1.0
-        summary.loc[measure, ["value", "low", "high"]] = np.mean(ends), *ends
-        found = sink_findings(tables | {"sink_summary": summary.reset_index()}, 0.3)
+        measures = tables["measures"].set_index("measure")
+        measures.loc["rate", ["value", "low", "high"]] = 0.9, 0.8, 1.0
+        measures.loc[measure, ["value", "low", "high"]] = np.mean(ends), *ends
+        found = sink_findings(tables | {"measures": measures.reset_index()}, 0.3)
         assert found[0].verdict == "yes"
         assert found[place].verdict == verdict
 
-    def test_there_is_no_finding_unless_asked_for(self):
-        study = planted_study("embeddings")
-        assert not with_tables(study, sinks=study.sinks.iloc[:0]).findings
-
-    def test_chance_counts_heads(self):
-        rates = np.zeros((40, 4))
-        assert by_chance(rates) == 0
-        rates[:, 0] = 1
-        assert 0.25 < by_chance(rates) < 0.5
-        assert by_chance(np.ones((40, 4))) == 1  # all positions are sinks: the first is like the others
+    @pytest.mark.parametrize(("shares", "verdict"), [((0.6, 0.2), "yes"), ((0.3, 0.3), "no"), ((0.1, 0.5), "no")])
+    def test_outlier_dimensions_against_the_largest_others(self, shares, verdict):
+        heads = [
+            pd.DataFrame(
+                {"layer": 0, "head": head, "dim": range(3), "abs_share": [*shares, 0.01], "outlier": [1, 0, 0]}
+            )
+            for head in range(6)
+        ]
+        tables = planted_study("embeddings").tables | {"dims": pd.concat(heads).astype({"outlier": bool})}
+        assert sink_findings(tables, 0.3)[3].verdict == verdict

@@ -1,0 +1,160 @@
+"""The cells of `nulls.py`: findings on draws in which there is nothing to find, and on draws with a planted effect."""
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from nulls import Cell
+
+from interp import corpora
+from interp.analyses.encoding.findings import better_than_random
+from interp.analyses.encoding.orders import Agreements
+from interp.analyses.generation.findings import diverse
+from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.probing.findings import beyond, concentrated, held, needed, some_general
+from interp.analyses.probing.uncertainty import averaged
+from interp.passes.observers import observe
+from interp.results.findings import Finding, Verdict
+from interp.results.verdicts import SMALLEST, Control, compare
+from interp.testing import toy_decoder
+
+__all__ = ["CELLS"]
+
+TASKS, TEST_PAIRS = 12, 40  # of 200 pairs a task
+S = SMALLEST["accuracy"][0]
+_SPREAD = 0.01  # SD over tasks of what differs between two probes
+_MEANT: dict[str, Verdict] = {"yes": "yes", "opposite": "no", "no": "no", "cannot tell": "cannot tell"}
+
+
+def first(findings: Iterator[Finding]) -> Verdict:
+    return next(iter(findings)).verdict
+
+
+def ranked(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """A value among 39 controls whose spread the interval of the value does not know."""
+    draws = 0.02 * rng.normal(size=40)
+    value, half = draws[0] + effect, 0.01
+    measured = value + half / 1.96 * rng.normal()
+    return _MEANT[compare(measured, measured - half, measured + half, Control("", draws[1:]), smallest=S).outcome]
+
+
+def probes_and_words(rng: np.random.Generator, *, effect: float, n_tasks: int = TASKS) -> Verdict:
+    """The accuracies of two probes on the test sentences of some tasks."""
+    level = rng.uniform(0.6, 0.8, n_tasks)
+    own = level + effect + _SPREAD * rng.normal(size=n_tasks)
+    shape = n_tasks, 2 * TEST_PAIRS
+    hits = pd.DataFrame(
+        {
+            "dense": rng.binomial(1, own[:, None], shape).ravel() / 1.0,
+            "bag_of_words": rng.binomial(1, level[:, None], shape).ravel() / 1.0,
+        }
+    )
+    hits = hits.assign(task=np.repeat(np.arange(n_tasks), shape[1]), state=0, pair=np.tile(range(shape[1]), n_tasks))
+    table = averaged(hits, [("dense", "bag_of_words")], {})[1].assign(n_tasks=n_tasks, above=0, below=0)
+    return first(beyond(table, dict.fromkeys(range(n_tasks), "")))
+
+
+def transfer(rng: np.random.Generator, right: Float[np.ndarray, "tasks tasks"]) -> pd.DataFrame:
+    """Pair accuracies of probes of each task on each task, with these expectations; the bag of words is at chance."""
+    n, tables = len(right), []
+    chance = np.full_like(right, 0.5)
+    for method, strength, level in (("l0", 0.2, right), ("dense", np.nan, right), ("bag_of_words", np.nan, chance)):
+        accuracy = rng.binomial(TEST_PAIRS, level) / TEST_PAIRS
+        rows = [(f"t{i:02}", f"t{j:02}", accuracy[i, j]) for i in range(n) for j in range(n)]
+        table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
+        tables.append(table.assign(method=method, l0_strength=strength))
+    return pd.concat(tables)
+
+
+def on_other_tasks(rng: np.random.Generator, *, effect: float) -> Verdict:
+    kin = 0.02 * rng.normal(size=(2, TASKS))
+    return first(held(transfer(rng, 0.5 + effect + kin[0][:, None] + kin[1]), 0.2, {}))
+
+
+def some_task(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """Probes that are alike, on tasks on which each is right or wrong by chance; one of them is right more often."""
+    right = np.tile(0.5 + 0.1 * rng.normal(size=TASKS).clip(-3, 3), (TASKS, 1))
+    right[0] = np.clip(right[0] + effect, 0, 1) if effect else right[0]
+    return first(some_general(transfer(rng, right), 0.2, {}))
+
+
+def top_dimensions(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """Accuracies of the top dimensions in 40 bases, with what a task has in common in all of them."""
+    level = rng.uniform(0.7, 0.9, TASKS)
+    rows: list[Any] = [(task, "none", 0, 99, 0.9) for task in range(TASKS)]
+    for basis in range(40):
+        accuracy = rng.binomial(2 * TEST_PAIRS, np.clip(level + effect * (basis == 0), 0, 1)) / (2 * TEST_PAIRS)
+        control = "rotation" if basis else "none"
+        rows += [(task, control, max(basis - 1, 0), 3, accuracy[task]) for task in range(TASKS)]
+    table = pd.DataFrame(rows, columns=["task", "control", "draw", "k", "accuracy"])
+    return first(concentrated(table, {}))
+
+
+def without_neurons(rng: np.random.Generator, *, effect: float, n_tasks: int = TASKS) -> Verdict:
+    accuracy = rng.normal(-0.05, 0.015, (n_tasks, 2)) - [effect, 0]
+    rows = {"set": ["found", "matched"] * n_tasks, "task": np.repeat(np.arange(n_tasks), 2), "mode": "zero"}
+    return first(needed(pd.DataFrame(rows | {"accuracy": accuracy.ravel()}), {}))
+
+
+@cache
+def agreements() -> pd.DataFrame:
+    """What stays of predictions without each of 400 random sets of dimensions of one model."""
+    model, rng = toy_decoder(), np.random.default_rng(0)
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    observer = Agreements(model, [rng.permutation(16)[:5].tolist() for _ in range(400)])
+    observe(model, corpora.batches(model, text), observer, progress=False)
+    return observer.table.assign(fraction=0.3, draw=0)
+
+
+def an_order(rng: np.random.Generator, *, effect: float) -> Verdict:
+    table = agreements().sample(40, random_state=int(rng.integers(2**31)))
+    table = table.assign(order=["spearman"] + ["random"] * 39)
+    moved = [name for name in table if name.startswith("top1_agreement")]
+    own = table["order"] == "spearman"
+    table.loc[own, moved] += table.loc[~own, "top1_agreement"].std() * effect
+    return first(better_than_random(table))
+
+
+def scaled_text(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """Token ids of human text and of text at two scales, of which the second has a flatter distribution."""
+    tables = []
+    for decoder, scale, exponent in (("human", np.nan, 1.5), ("top_k", 1.0, 1.5), ("top_k", 0.0, 1.5 - effect)):
+        ids = rng.zipf(exponent, size=(60, 20)).clip(max=500).tolist()
+        tables.append(pd.DataFrame({"prompt_id": range(60), "token_ids": ids, "decoder": decoder, "scale": scale}))
+    return first(diverse(intervals(pd.concat(tables), np.zeros(501, dtype=bool)), 60))
+
+
+_WORDS, _OTHERS = "Are dense probes more accurate than words?", "Are sparse probes right on other tasks?"
+_SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated in few dimensions?"
+_NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
+_DIVERSE = "Is text more diverse with less of b_LN?"
+CELLS = [
+    Cell("rule", "among 39 controls", "drawn like its controls", "null", partial(ranked, effect=0.0), 2_000),
+    Cell("rule", "among 39 controls", "5 SDs above them", "planted", partial(ranked, effect=0.1), 2_000),
+    *(
+        Cell("probing", _WORDS, f"{n} tasks of equal accuracy", "null",
+             partial(probes_and_words, effect=0.0, n_tasks=n), 2_000)
+        for n in (2, 3, 4, 5, TASKS)
+    ),
+    Cell("probing", _WORDS, "2 s more accurate", "planted", partial(probes_and_words, effect=2 * S), 2_000),
+    Cell("probing", _OTHERS, "at chance", "null", partial(on_other_tasks, effect=0.0), 400),
+    Cell("probing", _OTHERS, "2 s above it", "planted", partial(on_other_tasks, effect=2 * S), 400),
+    Cell("probing", _SOME, "probes that are alike", "null", partial(some_task, effect=0.0), 400),
+    Cell("probing", _SOME, "one of them .3 above them", "planted", partial(some_task, effect=0.3), 400),
+    Cell("probing", _TOP, "a basis like any other", "null", partial(top_dimensions, effect=0.0), 400),
+    Cell("probing", _TOP, "2 s above others", "planted", partial(top_dimensions, effect=2 * S), 400),
+    *(
+        Cell("probing", _NEEDED, f"{n} tasks, like other neurons", "null",
+             partial(without_neurons, effect=0.0, n_tasks=n), 2_000)
+        for n in (2, 3, 4, 5, TASKS)
+    ),
+    Cell("probing", _NEEDED, "2 s more than others", "planted", partial(without_neurons, effect=2 * S), 2_000),
+    Cell("encoding", _ORDER, "a random order", "null", partial(an_order, effect=0.0), 400),
+    Cell("encoding", _ORDER, "5 SDs above them", "planted", partial(an_order, effect=5.0), 400),
+    Cell("generation", _DIVERSE, "the same at both λ", "null", partial(scaled_text, effect=0.0), 400),
+    Cell("generation", _DIVERSE, "a flatter distribution", "planted", partial(scaled_text, effect=0.2), 400),
+]  # fmt: skip

@@ -1,2 +1,0 @@
-from . import findings as findings, writers as writers
-from .writers import MassiveWriters as MassiveWriters

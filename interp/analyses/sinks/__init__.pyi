@@ -1,0 +1,2 @@
+from . import shuffled as shuffled, writers as writers
+from .tables import SinkStudy as SinkStudy, study as study

@@ -1,0 +1,54 @@
+"""The residual dimensions that make the sinks."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp.results.dense import Dense
+
+__all__ = ["sink_dims"]
+
+_COLUMNS = ["layer", "head", "key_class", "dim", "gap", "share", "abs_share", "rank", "outlier", "massive"]
+_SHOWN = 10  # dimensions per head
+
+
+def sink_dims(
+    heads: pd.DataFrame,
+    gaps: Dense | None,
+    outliers: pd.DataFrame,
+    massive: pd.DataFrame,
+    *,
+    key_class: str,
+    epsilon: float,
+) -> pd.DataFrame:
+    """The dimensions that make the sinks: for each head whose mean attention to the first position is above ε, the ten
+    dimensions with the largest |gap| between the class of the first position and other keys.
+
+    Args:
+        heads: the table of a `SinkStudy`.
+        gaps: `interp.instruments.shares.gaps` of scores; None if these cannot be decomposed.
+        outliers: the table of `interp.instruments.profile.find_outliers`.
+        massive: the table of an `interp.instruments.massive.MassiveActivations`.
+        key_class: the class of the first position. If it has no gaps, as `other` has none, the table is empty.
+
+    Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive). `gap`, `share` and
+    `abs_share` are as in `gaps`, and `rank` is by |gap| (with the lower dimension first in ties). `outlier` and
+    `massive` say whether the dimension is an outlier, or has a massive activation, in the state that enters the layer.
+    """
+    sinks = heads.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
+    rows: list[Any] = []
+    if gaps is not None and key_class in gaps.arrays.indexes["key_class"]:
+        known = {"outlier": outliers[["state", "dim"]], "massive": massive[["state", "dim"]]}
+        sets = {name: set(table.itertuples(index=False, name=None)) for name, table in known.items()}
+        for layer, head in sinks.itertuples(index=False, name=None):
+            part = gaps.arrays.sel(layer=layer, head=head, key_class=key_class)
+            values = {name: part[name].to_numpy() for name in ("gap", "share", "abs_share")}
+            largest = np.argsort(-np.abs(values["gap"]), kind="stable")[:_SHOWN]
+            for rank, dim in enumerate(part["dim"].to_numpy()[largest].tolist(), 1):
+                of_dim = (values[name][largest[rank - 1]] for name in values)
+                marks = ((layer, dim) in sets[name] for name in sets)
+                rows.append((layer, head, key_class, dim, *of_dim, rank, *marks))
+    kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64") | dict.fromkeys(["outlier", "massive"], "bool")
+    whole = dict.fromkeys(["layer", "head", "dim", "rank"], "int64")
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds | whole | {"key_class": "object"})

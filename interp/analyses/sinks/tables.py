@@ -1,0 +1,162 @@
+"""Attention sinks of one model on one text: heads, positions, dimensions, and writers of massive activations."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from interp.analyses.sinks.columns import IN_PAPER, MEANINGS
+from interp.analyses.sinks.dims import sink_dims
+from interp.analyses.sinks.findings import sink_findings
+from interp.analyses.sinks.options import SinkOptions
+from interp.analyses.sinks.shuffled import ShuffledKeys, sampled_rows
+from interp.analyses.sinks.writers import WRITERS, MassiveWriters, why_no_writers
+from interp.corpora import Batches, token_classes
+from interp.corpora.batching import Text, as_batches
+from interp.instruments.massive import MassiveActivations
+from interp.instruments.profile import DimensionProfile, find_outliers
+from interp.instruments.scores import ScoreContributions
+from interp.instruments.shares import gaps
+from interp.instruments.sinks import Sinks, checked_epsilon, fewest_tokens, why_too_short
+from interp.models.qk import check_layers, why_no_scores, why_unreadable
+from interp.models.sites import Model
+from interp.passes.execution import Passes, Reading, asks
+from interp.passes.observers import Observer
+from interp.results.findings import Finding, over_texts
+from interp.results.result import Result, provenance
+from interp.support.checks import check_seed
+from interp.support.choices import Several
+
+__all__ = ["SinkStudy", "check_asked", "lacks", "study", "why_impossible", "why_unsuited"]
+
+
+@dataclass(frozen=True, eq=False)
+class SinkStudy(Result):
+    """The result of `study`.
+
+    - `heads`, `rates`, `measures`: the attention that positions draw by layer and head, its mean over heads, and the
+      sink rate with what draws attention; see `table`, `by_layer` and `measures` of `interp.instruments.sinks.Sinks`.
+    - `draws` (draw, rate): the sink rate with the keys of each row shuffled, in at most 64 rows; see
+      `interp.sinks.shuffled`. It is empty if scores cannot be computed from queries and keys.
+    - `dims`: the dimensions that make the sinks at the first position; see `interp.analyses.sinks.dims.sink_dims`.
+    - `writers`: the components that write massive activations; see `interp.sinks.writers.MassiveWriters`. It is empty
+      for a text without massive activations, and for an encoder.
+    """
+
+    analysis: ClassVar[str] = "sinks"
+    page: ClassVar[str | None] = "interp.analyses.sinks.page"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    heads: pd.DataFrame
+    rates: pd.DataFrame
+    measures: pd.DataFrame
+    draws: pd.DataFrame
+    dims: pd.DataFrame
+    writers: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return over_texts(sink_findings(self.tables, self.epsilon), self.provenance.get("intervals", {}))
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        first = self.rates[self.rates["first_position"] == 0]
+        return {
+            "measures": (f"the first position: {self.where}", self.measures),
+            "rates": (f"the first position by layer, mean over heads: {self.where}", first),
+        }
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.provenance.get("epsilon", math.nan))
+
+
+def check_asked(options: SinkOptions) -> None:
+    """Raise ValueError or TypeError for options that are impossible for every model."""
+    checked_epsilon(options.epsilon)
+    check_seed(options.seed)
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why the sinks of a model cannot be studied, or None if they can."""
+    if why := why_unreadable(model):
+        return why
+    needed = fewest_tokens(model)
+    short = f"sinks need rows of {needed} tokens or more, and the model's context is {model.cfg.n_ctx}"
+    return short if model.cfg.n_ctx < needed else None
+
+
+def why_unsuited(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
+    """Why the sinks of a model cannot be studied on a text, or None if they can."""
+    return why_too_short(model, text, layers)
+
+
+def lacks(model: Model) -> dict[str, str]:
+    """What a study of a model that can be studied leaves out, and why."""
+    of_scores, of_writers = why_no_scores(model), why_no_writers(model)
+    parts = {"what is made of scores, and the control by shuffled keys,": of_scores, "writers": of_writers}
+    return {part: why for part, why in parts.items() if why is not None}
+
+
+@asks(SinkOptions)
+def study(model: Model, text: Text, options: SinkOptions) -> Passes[SinkStudy]:
+    """Find the attention sinks, in one pass.
+
+    A head has a sink at a position if it gives this position more than ε of its attention, averaged over the queries
+    that see it (Gu et al., "When Attention Sink Emerges in Language Models", ICLR 2025). In causal models queries at
+    the first eight positions do not count, and a position counts in rows in which at least 16 queries see it. The rate
+    of sinks at the first position is compared with that of the same rows with their keys shuffled.
+
+    `text` is anything `interp.corpora.batches` takes, or its batches, without masking.
+
+    Raises ValueError for a layer that does not exist, for an ε outside 0 … 1, for a model whose attention cannot be
+    read, for batches of masked text, and for a text without a row that is long enough (24 tokens, 16 for encoders).
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> found = study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes={"some": [7, 8]}, progress=False)
+        >>> found.rates["first_position"].unique().tolist()
+        [0, 1, 2, 3, 4]
+    """
+    check_asked(options)
+    chosen = check_layers(model, options.layers)
+    if why := why_impossible(model):
+        raise ValueError(why)
+    classes = token_classes(model, options.key_classes)
+    prepared = as_batches(model, text, **options.text)
+    if prepared.settings.get("mask_rate") is not None:
+        raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
+    if why := why_too_short(model, prepared, chosen):
+        raise ValueError(why)
+
+    sinks = Sinks(model, classes, layers=chosen, epsilon=options.epsilon)
+    profile, massive = DimensionProfile(model, classes), MassiveActivations(model)
+    observers: list[Observer] = [sinks, profile, massive]
+    scores = shuffled = writers = None
+    if why_no_scores(model) is None:
+        scores = ScoreContributions(model, classes, layers=chosen)
+        rows = sampled_rows(model, prepared, options.seed)
+        shuffled = ShuffledKeys(model, rows, layers=chosen, epsilon=options.epsilon, seed=options.seed)
+        observers += [scores, shuffled]
+    if why_no_writers(model) is None:
+        writers = MassiveWriters(model)
+        observers.append(writers)
+    yield [Reading("sinks", prepared, observers)]
+
+    heads = sinks.table
+    apart = gaps(scores.scores) if scores else None
+    of_outliers = find_outliers(profile.table), massive.table
+    tables = {
+        "heads": heads,
+        "rates": sinks.by_layer,
+        "measures": sinks.measures,
+        "draws": shuffled.table if shuffled else pd.DataFrame(columns=["draw", "rate"]),
+        "dims": sink_dims(heads, apart, *of_outliers, key_class=sinks.first_class, epsilon=sinks.epsilon),
+        "writers": writers.table if writers else pd.DataFrame(columns=WRITERS),
+    }
+    asked: dict[str, Any] = {"layers": chosen, "epsilon": sinks.epsilon, "key_classes": list(classes.names)}
+    asked |= {"shuffled_rows": len(shuffled.rows) if shuffled else 0, "shuffle_seed": options.seed}
+    asked |= {"intervals": sinks.intervals, "n_tokens": int(profile.tokens.sum())}
+    return SinkStudy(provenance=provenance(model, prepared.about, **asked), **tables)

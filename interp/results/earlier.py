@@ -1,0 +1,76 @@
+"""Results that an earlier version of interp saved as tables of another analysis. Imports nothing heavy."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["MOVED", "Moved", "moved_from", "saved_in"]
+
+
+class Moved(NamedTuple):
+    """Where an earlier version saved a result.
+
+    Attributes:
+        analysis: the analysis that it was part of.
+        tables: the names that its tables had there.
+        absent: the columns of tables that there were not, which are empty.
+        renamed: values that have another name now, by table and column.
+        caveat: how its numbers differ from those of today.
+    """
+
+    analysis: str
+    tables: Mapping[str, str]
+    absent: Mapping[str, Sequence[str]]
+    renamed: Mapping[str, Mapping[str, Mapping[str, str]]]
+    caveat: str
+
+    def brought_up_to_date(self, tables: dict[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the result, from the tables that were saved."""
+        import pandas as pd
+
+        tables = {name: table.replace(self.renamed.get(name, {})) for name, table in tables.items()}
+        tables |= {name: pd.DataFrame(columns=list(columns)) for name, columns in self.absent.items()}
+        caveats = [*provenance.get("caveats", []), self.caveat]
+        return tables | {"provenance": {**provenance, "caveats": caveats}}
+
+
+MOVED = {
+    "sinks": Moved(
+        analysis="attention",
+        tables={
+            "heads": "sinks", "rates": "sink_rates", "measures": "sink_summary", "dims": "sink_dims",
+            "writers": "writers",
+        },
+        absent={"draws": ["draw", "rate"]},
+        renamed={"measures": {"measure": {"direction_share": "direction_ratio"}}},
+        caveat="these sinks are from an earlier version of interp, in which all queries counted and keys were not "
+        "shuffled; run interp sinks for a verdict",
+    )
+}  # fmt: skip
+"""What was moved to an analysis of its own, by the name of that analysis."""
+
+
+def moved_from(run: Path, analysis: str) -> Moved | None:
+    """Where an earlier version saved a result in a run, or None if it has its own folder or was not asked for."""
+    moved = MOVED.get(analysis)
+    if (
+        moved is None
+        or (run / analysis / "result.json").is_file()
+        or not (run / moved.analysis / "result.json").is_file()
+    ):
+        return None
+    files = [run / moved.analysis / f"{name}.parquet" for name in moved.tables.values()]
+    if not all(file.is_file() for file in files):
+        return None
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import read_metadata
+
+    try:
+        return moved if read_metadata(files[0]).num_rows else None
+    except ArrowInvalid:  # reading the table says what is wrong
+        return moved
+
+
+def saved_in(run: Path, analysis: str) -> bool:
+    """Whether a run has a result of an analysis."""
+    return (run / analysis / "result.json").is_file() or moved_from(run, analysis) is not None
