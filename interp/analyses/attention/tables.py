@@ -165,7 +165,7 @@ class AttentionStudy(Result):
     @property
     def claims(self) -> pd.DataFrame:
         """The largest effect of removing outlier dimensions, beside those of controls (`interp.attention.claims`)."""
-        return largest_effects(self.frames)
+        return largest_effects(self.frames.dropna(subset="log_odds"))
 
 
 def why_impossible(model: Model) -> str | None:
