@@ -21,7 +21,7 @@ from einops import einsum
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from interp.models.edits import Edit, joint_edit, recipe_of
+from interp.models.edits import Edit, Replaced, joint_edit, recipe_of
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit
 from interp.models.running import firing
@@ -150,6 +150,7 @@ def ablate_dims(
     where: Literal["keys", "queries", "residual"],
     mode: Mode = "zero",
     means: Float[np.ndarray | Tensor, " d_model"] | None = None,
+    along: Float[np.ndarray | Tensor, "dim d_model"] | None = None,
 ) -> Recipe:
     """Remove residual dimensions from one block: from its keys, from its queries, or from the residual stream it reads.
 
@@ -160,13 +161,18 @@ def ablate_dims(
     means: of x for keys and queries, of the residual stream for `"residual"`.
     Recipes compose in any order; of two for the same dimension of the same keys, the last counts.
 
+    With `along`, the same is removed from elsewhere: `x − Σ_i (x_{j_i} − m_{j_i}) r_i` replaces x, where r_i are the
+    given directions. With random ones (`interp.instruments.rotations.random_frames`) this is a control of equal size.
+
     Args:
         dims: dimensions of the residual stream, 0 … d_model − 1. An empty list removes nothing.
         means: one value per dimension, `[d_model]`.
+        along: one direction for each of `dims`, `[dims, d_model]`. Default: the axes of the dimensions themselves.
 
-    Raises ValueError for a layer or dimension that does not exist, for an unknown mode, for `mode="mean"` without means
-    and for means that are not finite; also for keys and queries if scores are not sums over residual dimensions (see
-    `interp.models.qk.qk_circuit`). Raises TypeError for a layer or dimension that is not a whole number.
+    Raises ValueError for a layer or dimension that does not exist, for an unknown mode, for `mode="mean"` without
+    means, for means and directions that are not finite, and for directions that are not one per dimension; also for
+    keys and queries if scores are not sums over residual dimensions (see `interp.models.qk.qk_circuit`). Raises
+    TypeError for a layer or dimension that is not a whole number.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -188,12 +194,23 @@ def ablate_dims(
     fill = fill[chosen].to(model.W_U)
     if not torch.isfinite(fill).all():
         raise ValueError(f"means has values that are NaN, infinite or too large for {fill.dtype}")
+    removed = Replaced(chosen, fill, None if along is None else _directions(model, along, len(chosen)))
     if where == "residual":
         name = state_name(model, layer)
-        return [(name, Edit(model, name, lambda resid, hook: _filled(resid, chosen, fill)))]
+        return [(name, Edit(model, name, lambda resid, hook: removed(resid)))]
     if where == "queries":
         verify_queries(model)
-    return _ablate_projection(model, qk_circuit(model, layer), where, chosen, fill)
+    return _ablate_projection(model, qk_circuit(model, layer), where, removed)
+
+
+def _directions(model: Model, along: Any, n: int) -> Float[Tensor, "dim d_model"]:
+    directions = _real(along, "along")
+    if directions.shape != (n, model.cfg.d_model):
+        raise ValueError(f"along must be [{n}, {model.cfg.d_model}], found {tuple(directions.shape)}")
+    directions = directions.to(model.W_U)
+    if not torch.isfinite(directions).all():
+        raise ValueError(f"along has values that are NaN, infinite or too large for {directions.dtype}")
+    return directions
 
 
 def permute_keys(
@@ -264,33 +281,27 @@ def _real(values: Any, what: str) -> Tensor:
 
 
 def _ablate_projection(
-    model: Model, circuit: QKCircuit, where: Literal["keys", "queries"], dims: list[int], fill: Float[Tensor, " dim"]
+    model: Model, circuit: QKCircuit, where: Literal["keys", "queries"], removed: Replaced
 ) -> Recipe:
-    """Replace dimensions of x by `fill` in the keys or queries of a block. Of two recipes for the same dimension, the
-    last counts."""
+    """Remove dimensions of x from the keys or queries of a block. Of two recipes for the same dimension, the last
+    counts."""
 
     def subtract(activation: Tensor, projected: Tensor) -> Tensor:
         now = circuit.read_again(model)
         x = now.attn_input(activation)
         for earlier in edit.earlier():
-            x = x if earlier.replaces is None else _filled(x, *earlier.replaces)
-        rows = (now.W_K_stored if where == "keys" else now.W_Q)[:, dims].to(x.device)
-        excess = x[..., dims] - fill.to(x)
-        projection = einsum(excess, rows, "batch pos dim, head dim d_head -> batch pos head d_head")
+            x = x if earlier.replaces is None else earlier.replaces(x)
+        weight = (now.W_K_stored if where == "keys" else now.W_Q).to(x.device)
+        rows = weight[:, removed.dims] if removed.along is None else removed.along.to(weight) @ weight
+        projection = einsum(removed.excess(x), rows, "batch pos dim, head dim d_head -> batch pos head d_head")
         for earlier in edit.earlier():
             projection = projection if earlier.moves is None else earlier.moves(projection)
         return projected - projection.to(projected.dtype)
 
     names = [circuit.input_name, hook_name(model, "k" if where == "keys" else "q", circuit.layer)]
     *reading, edit = joint_edit(model, names, subtract, parts=[model.blocks[circuit.layer].attn])
-    edit.replaces = (dims, fill)
+    edit.replaces = removed
     return recipe_of([*reading, edit])
-
-
-def _filled(x: Float[Tensor, "*pos d_model"], dims: list[int], fill: Float[Tensor, " dim"]) -> Tensor:
-    filled = x.clone()
-    filled[..., dims] = fill.to(x)
-    return filled
 
 
 def prune_output_dims(
@@ -320,10 +331,10 @@ def prune_output_dims(
     chosen = check_dims(model, dims) if listed(dims) else []
     name, d_model = hook_name(model, "head_input"), model.cfg.d_model
     if basis is None:
-        zero = torch.zeros(len(chosen))
-        return [(name, Edit(model, name, lambda h, hook: _filled(h, chosen, zero), zeroes=True))]
+        removed = Replaced(chosen, torch.zeros(len(chosen)))
+        return [(name, Edit(model, name, lambda h, hook: removed(h), zeroes=True))]
     rows = torch.as_tensor(basis).double()
     if rows.shape != (d_model, d_model) or not torch.allclose(rows @ rows.T, torch.eye(d_model).to(rows), atol=1e-4):
         raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(rows.shape)}")
-    removed = rows[chosen].to(model.W_U)
-    return [(name, Edit(model, name, lambda h, hook: h - (h @ removed.T) @ removed, zeroes=True))]
+    directions = rows[chosen].to(model.W_U)
+    return [(name, Edit(model, name, lambda h, hook: h - (h @ directions.T) @ directions, zeroes=True))]

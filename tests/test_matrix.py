@@ -223,6 +223,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "change_low change_high",
         "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
         "largest_rise",
+        "frames": "dims kind draw layer key_class attention_before attention_after log_odds log_odds_low log_odds_high",
+        "outlier_share": "layer key_class n_dims gap outlier_share control_share share_beyond share_beyond_low "
+        "share_beyond_high",
         "correlations": "layer dim log_unigram attention_received n_tokens",
     },
     sinks.SinkStudy: {
@@ -287,7 +290,7 @@ UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
-    "difference", "difference_low", "difference_high",
+    "difference", "difference_low", "difference_high", "log_odds_low", "log_odds_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",

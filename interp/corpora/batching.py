@@ -94,7 +94,7 @@ class Batch:
         shape = tuple(self.read.shape)
         raise ValueError(f"expected an activation [batch, pos, …] = {shape}, found {tuple(activation.shape)}")
 
-    def part(self, rows: slice) -> "Batch":
+    def part(self, rows: slice | Int[Tensor, " row"]) -> "Batch":
         """Some rows of the batch."""
         names = ("tokens", "mask", "read", "targets", "source", "source_mask", "stretches", "rows")
         return replace(self, **{name: part[rows] for name in names if (part := getattr(self, name)) is not None})

@@ -244,6 +244,22 @@ class ScoreContributions(GroupedKeyObserver):
             half[part.index] = found.half / (circuit.scale if self.scaled else 1.0)
         return half
 
+    def half_beyond(self, layer: int, key_class: str, dims: list[int], others: list[int]) -> float:
+        """Half the width of the 95 % interval of the share of a gap, averaged over heads, that some dimensions have,
+        minus that of others."""
+        if not self.has_gaps:
+            return math.nan
+        places = [self.classes.names.index(name) for name in (key_class, "other")]
+        sums = self.by_group(layer, "apart")[:, :, places]
+        weight = self.by_group(layer, "total")[:, : sums.shape[1], places, 2:]
+
+        def beyond(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
+            of_class, of_other = (sums / weight).mean(0)
+            gap = of_class - of_other
+            return np.asarray((gap[dims].sum() - gap[others].sum()) / gap.sum())
+
+        return float(self.jackknife(beyond, sums, weight).half)
+
     @property
     def intervals(self) -> dict[str, Any]:
         if self.has_gaps:

@@ -4,15 +4,35 @@ point give the same result in any order."""
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.running import hooks_here
 from interp.models.sites import Model, Recipe
 
-__all__ = ["Edit", "Reading", "joint_edit", "jointly", "recipe_of"]
+__all__ = ["Edit", "Reading", "Replaced", "joint_edit", "jointly", "recipe_of"]
+
+
+class Replaced(NamedTuple):
+    """Dimensions that are replaced by constants m_j: `x_j − m_j` is removed, from the dimensions themselves or `along`
+    other directions."""
+
+    dims: list[int]
+    fill: Float[Tensor, " dim"]
+    along: Float[Tensor, "dim d_model"] | None = None
+
+    def excess(self, x: Float[Tensor, "*pos d_model"]) -> Float[Tensor, "*pos dim"]:
+        return x[..., self.dims] - self.fill.to(x)
+
+    def __call__(self, x: Float[Tensor, "*pos d_model"]) -> Float[Tensor, "*pos d_model"]:
+        if self.along is not None:
+            return x - self.excess(x) @ self.along.to(x)
+        filled = x.clone()
+        filled[..., self.dims] = self.fill.to(x)
+        return filled
 
 
 class Edit:
@@ -39,8 +59,8 @@ class Edit:
     ) -> None:
         self.point = model.hook_dict[name]
         self.name, self.function, self.zeroes, self.parts = name, function, zeroes, list(parts)
-        self.replaces: tuple[list[int], Tensor] | None = None
-        """Dimensions that are replaced in what is projected to this hook point, and by which values."""
+        self.replaces: Replaced | None = None
+        """Dimensions that are replaced in what is projected to this hook point."""
         self.moves: Callable[[Tensor], Tensor] | None = None
         """How activations are moved among positions."""
         self._classes = self._classes_of_parts()

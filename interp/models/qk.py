@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -36,7 +36,11 @@ class Span:
 
     def mask(self, length: int, queries: slice = slice(None)) -> Bool[Tensor, "query key"]:
         """Which keys the queries see in a row of this length. Returns the rows of some queries, by default of all."""
-        apart = torch.arange(length)[queries, None] - torch.arange(length)
+        return self.seen_from(torch.arange(length)[queries], length)
+
+    def seen_from(self, queries: Int[Tensor, "*query"], length: int) -> Bool[Tensor, "*query key"]:
+        """Which keys of a row of this length the queries at these positions see."""
+        apart = queries[..., None] - torch.arange(length, device=queries.device)
         visible = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
         return visible if self.window is None else visible & (apart < self.window)
 

@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
-from interp.analyses.attention.claims import largest_effects
 from interp.instruments import sums
 from interp.instruments.scores import ScoreContributions
 from interp.passes.observers import observe
@@ -50,7 +49,7 @@ def test_intervals_are_those_of_leaving_out_each_group(kind, load_toy):
 def test_a_short_text_has_no_interval(load_toy):
     ids = torch.randint(7, 67, (19, 12), generator=torch.Generator().manual_seed(0))
     study = attention.study(load_toy("gpt2"), ids, key_classes=CLASSES, unigram=np.arange(67), progress=False)
-    for table in (study.attention, study.ablation, study.ablated):
+    for table in (study.attention, study.ablation, study.ablated, study.frames):
         assert table.filter(regex="_low|_high").isna().all(axis=None)
         assert table.filter(regex="^sum$|change$|_before|_after").notna().all(axis=None)
     assert study.provenance["intervals"]["none"].startswith("19 texts")
@@ -122,10 +121,6 @@ def test_intervals_of_the_mean_of_a_set(load_toy):
         ends = groups.mean() - half_of(groups), groups.mean() + half_of(groups)
         assert (row.mean_change_low, row.mean_change_high) == pytest.approx(ends, abs=1e-10)
     assert "other" not in set(study.ablated["key_class"])
-    pd.testing.assert_frame_equal(study.claims, largest_effects(study.ablation))
-    claim = study.claims.iloc[0]
-    same = study.ablation.query(f"layer == {claim['layer']} and dim == {claim['dim']}").set_index("key_class")
-    assert claim["change_low"] == same.loc[claim["key_class"], "change_low"] < claim["change"]
 
 
 def contributions_of(model, ids, *, batch_size=40, **how):

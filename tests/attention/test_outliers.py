@@ -323,21 +323,23 @@ def test_through_the_residual_stream(bert_study):
         edited = attention.attention_by_class(model, text, layers=[3], progress=False)
     expected = edited[edited["key_class"] == row["key_class"]]["sum"].mean()
     assert row["attention_after"] == pytest.approx(expected)
-    assert set(table["set"]) == {"outlier", "matched", "random"}
+    assert set(table["set"]) == {"outlier", "random"}
 
 
 @pytest.mark.filterwarnings("ignore:.*other columns hold text too")
 def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
-    """A dimension that is an outlier in every state and has more effect than 39 dimensions of its size."""
+    """A dimension that is an outlier in every state and has more effect than 39 other dimensions."""
     model = interp.load("tiny-bert")
     study = attention.study(model, shared / "data/stsb/stsb-en-dev.csv", limit=400, progress=False)
     first = study.outliers[study.outliers["rank"] == 1]
     assert len(first) == 7
     claim = study.claims.iloc[0]
-    assert (claim["dim"], claim["layer"], claim["key_class"]) == (first["dim"].iloc[0], 3, "cls")
-    assert claim["change"] < -0.004
-    assert claim["p_value"] == 1 / 40
-    assert study.claims["p_value"].iloc[1:].min() > 0.1
+    assert (claim["dims"], claim["layer"], claim["key_class"]) == (str(first["dim"].iloc[0]), 3, "cls")
+    assert claim["log_odds"] < -0.05
+    assert abs(claim["log_odds"]) > claim["of_ordinary"]
+    together, *alone = study.findings[: len(study.claims)]
+    assert "outlier dimensions steer attention" in together.question
+    assert not [found for found in alone if found.verdict == "yes"]
 
 
 def test_refusals(load_toy, texts, bert_study):

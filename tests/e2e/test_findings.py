@@ -50,24 +50,38 @@ def test_a_layer_without_a_gap_is_left_out(attended):
 
 
 def test_an_effect_on_attention_is_stated_only_for_removed_dimensions(attended):
-    table, claims = attended.ablation, attended.claims
-    first = claims.iloc[0]
+    table, frames, claims = attended.ablation, attended.frames, attended.claims
+    first, together = claims.iloc[0], claims.iloc[-1]
     section = attended.section
     assert section.findings == attended.findings
-    assert f"outlier dimension {first['dim']} steer attention?" in section.summary
-    assert f"in block {first['layer']} for [CLS], is {first['change']:+z.4f} [".replace("-", "−") in section.summary
-    assert f"p = {first['p_value']:.3f}; " in section.summary
+    steering = [one for one in section.findings if "steer attention" in one.question]
+    assert "Do the outlier dimensions steer attention more than other directions do?" in section.summary
+    assert f"in block {together['layer']} for " in section.summary
+    assert "39 random directions with the same values: median " in section.summary
+    assert first["key_class"] == "cls"
     assert section.main == "ablation_0"
-    assert [one.value for one in section.findings] == claims["change"].tolist()
-    alone = with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]).section
+    assert [one.value for one in steering] == [together["log_odds"], *claims["log_odds"].iloc[:-1]]
+    asked = [one for one in section.findings if "raise the scores of" in one.question]
+    assert {one.value for one in asked} <= set(attended.outlier_share["share_beyond"])
+    bare = frames[frames["kind"] == "removed"]
+    alone = with_tables(
+        attended,
+        frames=bare,
+        ablation=table[table["set"].isin(["outlier", "driver"])],
+        outlier_share=attended.outlier_share.iloc[:0],
+    ).section
     assert {one.verdict for one in alone.findings} == {"cannot tell"}
     driven = alone.notes[-1]
     assert "most when removed from the keys of block" in driven
     assert "control dimensions" not in driven
-    still = with_tables(attended, ablation=table.assign(attention_after=table["attention_before"])).section
+    unmoved = table.assign(attention_after=table["attention_before"])
+    still = with_tables(attended, ablation=unmoved, frames=frames.assign(log_odds=0.0)).section
     assert "none lowers attention to a class by 0.0001 or more." in still.notes[-1]
     assert still.main == "attention"
-    none = with_tables(attended, ablation=table[table["set"] == "driver"]).section
+    nothing = table[table["set"] == "driver"]
+    none = with_tables(
+        attended, ablation=nothing, frames=frames.iloc[:0], outlier_share=attended.outlier_share.iloc[:0]
+    ).section
     assert none.findings == ()
     assert none.summary.startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
 

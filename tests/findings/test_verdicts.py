@@ -150,24 +150,59 @@ def test_other_scales_and_biases_are_named():
     assert of_bias(0.1, 0.0, 0.2, spearman=NONE)[1:] == ()
 
 
+def of_outlier(effect, half, directions, ordinary, *, before=0.5, after=0.2, dims="48"):
+    """Largest effects: of what is removed, and of the draws of each control."""
+    spread = np.linspace(0.5, 1, 39)
+    rows = {"dims": dims, "kind": ["removed"], "draw": [0], "log_odds": [effect]}
+    rows |= {"log_odds_low": [effect - half], "log_odds_high": [effect + half]}
+    tables = [pd.DataFrame(rows)]
+    for kind, most in {"frame": directions / 2, "equal keys": directions, "ordinary": ordinary}.items():
+        draws = {"dims": dims, "kind": kind, "draw": range(39), "log_odds": np.resize([1, -1], 39) * most * spread}
+        tables.append(pd.DataFrame(draws))
+    return pd.concat(tables, ignore_index=True).assign(
+        layer=3, key_class="cls", attention_before=before, attention_after=after
+    )
+
+
 @pytest.mark.parametrize(
-    ("p", "low", "high", "verdict"),
-    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (np.nextafter(0.05, 1), 0.01, 0.03, "yes"),
-     (0.075, 0.01, 0.03, "cannot tell"), (np.nextafter(0.2, 1), 0.01, 0.03, "cannot tell"), (0.225, 0.01, 0.03, "no"),
-     (0.05, -0.01, 0.03, "cannot tell"),
-     (NONE, 0.01, 0.03, "cannot tell"), (0.025, -0.01, 0.03, "cannot tell"), (0.025, NONE, NONE, "cannot tell")],
-)  # fmt: skip
-def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
-    row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
-    row |= {"p_value": p, "control_change": 0.01, "control_dim": 32, "control_layer": 5, "control_key_class": "odd"}
-    (found,) = steered(pd.DataFrame([row]), {"cls": "[CLS]"}, "keys")
+    ("effect", "half", "directions", "ordinary", "verdict"),
+    [
+        (-1.4, 0.1, 0.4, 0.1, "yes"),
+        (1.4, 0.1, 0.4, 0.1, "yes"),
+        (-1.4, 0.1, 2.0, 0.1, "partly"),  # large because of its size
+        (-0.1, 0.05, 0.1, 0.1, "no"),
+        (-1.4, 3.0, 0.4, 0.1, "cannot tell"),
+        (-1.4, NONE, 0.4, 0.1, "cannot tell"),
+    ],
+)
+def test_an_outlier_dimension_steers_attention(effect, half, directions, ordinary, verdict):
+    (found,) = steered(of_outlier(effect, half, directions, ordinary), {"cls": "[CLS]"}, "keys")
     assert found.verdict == verdict
-    assert "in block 3 for [CLS], is +0.0200" in str(found)
-    against = "no control: fewer than 39 dimensions are within a factor of 1.5 of its size"
-    if not math.isnan(p):
-        against = f"p = {p:.3f}; the largest change for 39 dimensions of similar size "
-        against += "(dimension 32 in block 5, for the class odd): 0.0100"
-    assert found.grounds.endswith(f"; {against}")
+    assert found.question == "Does outlier dimension 48 steer attention more than other directions do?"
+    assert "the largest change, in block 3 for [CLS] (from 0.500 to 0.200 of the attention), is" in str(found)
+    assert "39 random directions with the same values: median" in str(found)
+    assert "39 other dimensions: median" in str(found)
+    if verdict == "partly":
+        assert "it does not pass random directions with the same values. Partly." in str(found)
+
+
+def test_a_change_of_attention_has_a_smallest_size():
+    """From .03, attention must change by .02, which is .7 in log-odds upwards; from .5, by .05."""
+    (small,) = steered(of_outlier(0.5, 0.01, 0.02, 0.01, before=0.03, after=0.049), {}, "keys")
+    assert (small.verdict, round(small.smallest, 2)) == ("no", 0.53)
+    (large,) = steered(of_outlier(0.5, 0.01, 0.02, 0.01), {}, "keys")
+    assert (large.verdict, round(large.smallest, 2)) == ("yes", 0.2)
+
+
+def test_all_outliers_come_first_and_residual_streams_have_no_test():
+    parts = of_outlier(-1.4, 0.1, 0.4, 0.1), of_outlier(-2.0, 0.1, 0.4, 0.1, dims="all")
+    frames = pd.concat(parts, ignore_index=True)
+    together, alone = steered(frames, {}, "keys")
+    assert together.question == "Do the outlier dimensions steer attention more than other directions do?"
+    assert alone.value == -1.4
+    (untested,) = steered(frames.iloc[:1], {}, "residual")
+    assert untested.verdict == "cannot tell"
+    assert "random directions with the same values: none; other dimensions: none; 39 random directions" in str(untested)
 
 
 def of_theory(fit, first, second, half=0.01):

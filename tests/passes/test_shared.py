@@ -1,8 +1,9 @@
 """Equal observers are filled once, and observers that read something else are not taken for equal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from naming import naming
@@ -10,8 +11,8 @@ from passes.test_together import CLASSES, EXAMPLES, LOG_UNIGRAM, MEANS, SHIFT, f
 
 import interp
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
+from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.scores import ScoreContributions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.orders import Agreements
@@ -24,6 +25,7 @@ from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.scores import ScoreContributions
 from interp.instruments.sinks import Sinks
 from interp.passes import shared
 from interp.passes.contexts import LargestTokens
@@ -40,6 +42,13 @@ SCORES: dict[str, Any] = {"layers": [0, 1]}
 
 def pruned(model: Any, **changed: Any) -> Observer:
     return PrunedPredictions(model, fitted(model), **PRUNED | changed)
+
+
+def draws(
+    model: Any, classes: Any = CLASSES, dims: Sequence[int] = (3, 5), fill: float = 0.2, **changed: Any
+) -> Observer:
+    fills = dict.fromkeys((0, 1), np.full(16, fill))
+    return FrameDraws(model, classes, Removal.of(dims, fills, tested=2, seed=0), **changed)
 
 
 def effects(model: Any, **changed: Any) -> Observer:
@@ -70,6 +79,14 @@ CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
         lambda model: DimensionProfile(model, CLASSES),
         lambda model: DimensionProfile(model, OTHER),
         lambda model: DimensionProfile(model, CLASSES, of="attn_input"),
+    ],
+    "FrameDraws": [
+        draws,
+        lambda model: draws(model, OTHER),
+        lambda model: draws(model, dims=[3, 6]),
+        lambda model: draws(model, fill=0.3),
+        lambda model: draws(model, every=2),
+        lambda model: draws(model, seed=1),
     ],
     "KeyAblation": [
         lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),

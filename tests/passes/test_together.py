@@ -12,6 +12,7 @@ from toys import toy
 
 from interp import corpora, encoding
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
+from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.analyses.encoding.atlas.sources import DirectionSums
@@ -52,6 +53,9 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "DimensionCorrelations": lambda model: DimensionCorrelations(model, LOG_UNIGRAM),
     "DirectionSums": lambda model: DirectionSums(model, [0, 1]),
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
+    "FrameDraws": lambda model: FrameDraws(
+        model, CLASSES, Removal.of([3, 5], dict.fromkeys((0, 1), np.full(16, 0.2)), tested=2, seed=0)
+    ),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LargestTokens": lambda model: LargestTokens(model),
     "LogProbabilities": lambda model: LogProbabilities(model),

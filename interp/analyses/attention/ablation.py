@@ -13,8 +13,8 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.analyses.attention.options import Where
+from interp.analyses.attention.frames import FRAMES, FrameDraws, Removal, removed_rows
+from interp.analyses.attention.options import AttentionOptions, Where
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
@@ -27,13 +27,16 @@ from interp.models.sites import Model, Recipe, hook_name, state_name
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint, forward
 from interp.results.dense import Dense
+from interp.results.intervals import FEWEST_TEXTS
 from interp.support.checks import check_choice, check_mode, check_seed, check_table
 from interp.support.choices import Mode, Several
 
 __all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
 
-_OUTLIERS = 3  # the number of outlier dimensions to remove; those of the most states come first
-_CONTROLS = 5  # the number of random dimensions, and of dimensions nearest in size if none match
+_OUTLIERS = 3  # outlier dimensions to remove one by one; those of the most states come first
+_CONTROLS = 5  # random dimensions in each layer
+_ROWS = 64  # of twice as many rows, or tokens, only a part is read for the draws, but not of fewer than 40 rows
+_TOKENS = 5_120
 _COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
 _COLUMNS += ["attention_after", "change_low", "change_high", "head", "head_before", "head_after"]
 _SET = ["layer", "key_class", "set"]
@@ -199,11 +202,7 @@ def ablation_effect(
 
     In each layer, several sets of dimensions are removed, one dimension at a time. The set `outlier` has the first
     three dimensions of `outliers`, which are outliers in the most states; `driver` the dimension with the largest gap
-    of each class; `matched` control dimensions as large as the outliers, the same in all layers; and `random` five
-    random ones. A control is as large as an outlier if the root mean square of what is removed (`removed`) is within a
-    factor of 1.5. The 39 nearest are used, and outliers share them if possible. If there are fewer, nothing matches,
-    and the five nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test per
-    outlier.
+    of each class; and `random` five random ones.
 
     Args:
         outliers: the table of `find_outliers`.
@@ -211,8 +210,7 @@ def ablation_effect(
         layers: TransformerLens' block numbers. Default: all.
         where: `"keys"` removes dimensions only from the keys of the layer (see `interp.hooks.ablate_dims`), in two
             passes altogether. `"residual"` removes them from the residual stream that enters the layer, and measures
-            that layer's attention. This needs no decomposition of scores, but runs each row once for each dimension,
-            so each outlier has only five matched dimensions, and there is no test.
+            that layer's attention. This needs no decomposition of scores, but runs each row once for each dimension.
         mode: set the dimension to zero, or to its mean over tokens.
         seed: the seed for the random dimensions.
 
@@ -234,8 +232,8 @@ def ablation_effect(
         >>> model, text, classes = toy_decoder(), ["w0 w1 w2"] * 20, {"first": [7, 8]}
         >>> outliers = find_outliers(dimension_profile(model, text, key_classes=classes, progress=False), k=1.5)
         >>> table = ablation_effect(model, text, outliers, key_classes=classes, progress=False)
-        >>> sorted(table["set"].unique())  # each outlier beside its controls
-        ['matched', 'outlier', 'random']
+        >>> sorted(table["set"].unique())
+        ['outlier', 'random']
     """
     chosen = check_layers(model, layers)
     check_choice("where", where, get_args(Where))
@@ -288,19 +286,41 @@ def planned(
     every["removed"] = every["sd"] if varies else every["magnitude"]
     rng = np.random.default_rng(seed)
     outlying = outliers["dim"].drop_duplicates().head(_OUTLIERS).tolist()
-    size = every["removed"].unstack("layer")[layers]
-    matched = _matched(size, outlying, outliers["dim"], CONTROLS if where == "keys" else _CONTROLS)
+    dims = every.index.unique("dim")
     rows = []
     for layer in layers:
         driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
-        tested = (
-            dict.fromkeys(matched, "matched") | dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
-        )
-        rest = size.index.difference([*tested, *outliers["dim"]]).to_numpy()
+        tested = dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
+        rest = dims.difference([*tested, *outliers["dim"]]).to_numpy()
         random = rng.choice(rest, size=min(_CONTROLS, len(rest)) if tested else 0, replace=False)
         rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
     plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
     return plan.join(every[["magnitude", "removed", "fill"]], on=["layer", "dim"])
+
+
+def drawn(
+    model: Model,
+    classes: TokenClasses,
+    profile: pd.DataFrame,
+    outliers: pd.DataFrame,
+    layers: list[int],
+    options: AttentionOptions,
+    read: GroupedKeyObserver,
+) -> FrameDraws | None:
+    """The observer of the controls of all outliers, or None without outliers.
+
+    Args:
+        read: an observer that has read the text, to know how long it is.
+    """
+    dims = outliers["dim"].drop_duplicates().tolist()
+    if not dims or not layers:
+        return None
+    means = profile[profile["key_class"] == "all"].pivot(index="state", columns="dim", values="mean").loc[layers]
+    fills = dict(zip(layers, means.to_numpy() * (options.mode == "mean"), strict=True))
+    removal = Removal.of(dims, fills, tested=_OUTLIERS, seed=options.seed)
+    n_rows, n_tokens = len(read.queries) * read.stretches_per_group, int(read.queries.sum())
+    every = max(1, min(n_rows // FEWEST_TEXTS, max(n_rows // _ROWS, n_tokens // _TOKENS)))
+    return FrameDraws(model, classes, removal, every=every, seed=options.seed)
 
 
 def _drivers(gaps: pd.DataFrame) -> list[int]:
@@ -309,27 +329,22 @@ def _drivers(gaps: pd.DataFrame) -> list[int]:
     return means.groupby("key_class").tail(1).index.unique("dim").tolist()
 
 
-def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
-    """Dimensions as large as the outliers that are removed: the n nearest to each, or a few if fewer than n match."""
-    found: dict[int, None] = {}
-    for dim in outlying:
-        near = apart_in_size(size, dim).drop(outliers).nsmallest(n)
-        matches = len(near) == n and near.iloc[-1] <= MOST_APART
-        found |= dict.fromkeys(near.index[: n if matches else _CONTROLS].tolist())
-    return list(found)
-
-
 def ablate(
-    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where
-) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
-    """`ablation_effect` of what is `planned`, for `interp.passes.execution`, with at most one reading; and the mean and
-    largest changes of each set."""
+    model: Model,
+    prepared: Batches,
+    classes: TokenClasses,
+    plan: pd.DataFrame,
+    where: Where,
+    draws: FrameDraws | None = None,
+) -> Passes[tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+    """`ablation_effect` of what is `planned`, for `interp.passes.execution`, with at most one reading; the mean and
+    largest changes of each set; and the table `frames`, without draws if there are none."""
     if plan.empty:
-        return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
+        return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS), pd.DataFrame(columns=FRAMES)
     fill = plan.set_index(["layer", "dim"])["fill"]
     fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
     observer = (KeyAblation if where == "keys" else StreamAblation)(model, classes, fills)
-    yield [Reading("ablation", prepared, [observer])]
+    yield [Reading("ablation", prepared, [observer, draws] if draws else [observer])]
     whole = {layer: observer.before(layer) for layer in fills}
     before = np.stack([whole[layer] for layer in plan["layer"]])
     after = np.concatenate([observer.after(layer) for layer in fills])
@@ -341,7 +356,18 @@ def ablate(
         table[f"head_{name}"] = np.take_along_axis(attention, head[:, None], 1).ravel()
     present = before.any(1).ravel()
     by_row = pd.DataFrame(changes.reshape(len(changes), -1).T)[present].reset_index(drop=True)
-    return _with_intervals(table[present].reset_index(drop=True), by_row, observer)
+    frames = draws.table if draws else _outliers_alone(plan, observer)
+    return *_with_intervals(table[present].reset_index(drop=True), by_row, observer), frames
+
+
+def _outliers_alone(plan: pd.DataFrame, observer: _Ablation) -> pd.DataFrame:
+    """The table `frames` without draws."""
+    dims = plan.loc[plan["set"] == "outlier", "dim"].drop_duplicates().tolist()
+    if not dims:
+        return pd.DataFrame(columns=FRAMES)
+    variants = {layer: [0, *(1 + list(fill).index(dim) for dim in dims)] for layer, fill in observer.fills.items()}
+    sums = np.stack([observer.by_group(layer, "mean")[:, some] for layer, some in variants.items()], 1)
+    return removed_rows(observer, [str(dim) for dim in dims], sums, observer.queries)[FRAMES]
 
 
 def _with_intervals(

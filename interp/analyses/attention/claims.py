@@ -1,93 +1,68 @@
-"""One claim per outlier dimension: its largest effect over layers and classes, compared with equally large
-dimensions."""
+"""The largest effect of removing outlier dimensions, beside those of its controls."""
 
 import math
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from interp.support.checks import check_table
 
-__all__ = ["CONTROLS", "MOST_APART", "apart_in_size", "largest_effects"]
+__all__ = ["controls_of", "largest_effects"]
 
-CONTROLS = 39
-"""The number of control dimensions of a claim, with which the smallest p-value is .025."""
-MOST_APART = 1.5
-"""The factor by which a control dimension may be larger or smaller than the dimension it is compared with."""
-_COLUMNS = ["dim", "removed", "layer", "key_class", "attention_before", "attention_after", "change"]
-_COLUMNS += ["change_low", "change_high", "n_controls", "control_removed", "control_change", "control_dim"]
-_COLUMNS += ["control_layer", "control_key_class", "p_value"]
+_KINDS = {"directions": ["frame", "equal keys"], "ordinary": ["ordinary"]}
+_COLUMNS = ["dims", "layer", "key_class", "attention_before", "attention_after", "log_odds", "log_odds_low"]
+_COLUMNS += ["log_odds_high", "n_controls", "of_directions", "of_ordinary"]
 
 
-def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
-    """The factor by which other dimensions are larger or smaller than one dimension, as the geometric mean over layers.
+def controls_of(frames: pd.DataFrame, dims: str) -> dict[str, Float[np.ndarray, " draws"]]:
+    """For each control of a set of dimensions, the largest |change of the log-odds| of each draw.
 
-    Args:
-        size: a table with one row per dimension and one column per layer.
+    `directions` is the larger of the two changes along the same random directions: with the dimensions' own values, and
+    with those for which keys change as much. `ordinary` is that of other dimensions.
 
     Examples:
-        >>> apart_in_size(pd.DataFrame([[1.0, 1.0], [2.0, 0.5], [1.0, 4.0]]), 0).round(6).tolist()
-        [1.0, 2.0, 2.0]
+        >>> of = {"dims": "3", "kind": ["removed", "frame", "equal keys", "ordinary"], "draw": 0}
+        >>> controls = controls_of(pd.DataFrame(of | {"log_odds": [-3.0, 0.1, -0.2, 0.3]}), "3")
+        >>> {name: draws.tolist() for name, draws in controls.items()}
+        {'directions': [0.2], 'ordinary': [0.3]}
     """
-    logs = (size + 1e-12).transform(np.log)
-    return (logs - logs.loc[dim]).abs().mean(axis=1).transform(np.exp)
+    part = frames[frames["dims"] == dims]
+    sizes = part["log_odds"].abs()
+    return {
+        name: sizes[part["kind"].isin(kinds)].groupby(part["draw"]).max().to_numpy() for name, kinds in _KINDS.items()
+    }
 
 
-def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
-    """The largest effect of removing each outlier dimension, with a p-value from one test over all layers and classes.
+def largest_effects(frames: pd.DataFrame) -> pd.DataFrame:
+    """The largest effect of removing each outlier dimension, and all of them together, in the order of their rank.
 
-    The statistic is the largest |change of attention| over layers and over classes except `other`, when the dimension
-    is removed from the keys of one layer at a time. It is compared with the same maximum for the 39 control dimensions
-    that are nearest in size (max-T). Since all dimensions have equally many chances, no correction for the number of
-    layers and classes is needed. `p = (1 + controls at least as large) / (1 + controls)`.
-
-    Size is the root mean square of what is removed, as the geometric mean over layers. If fewer than 39 dimensions are
-    within a factor of 1.5 of the outlier's size, nothing matches it: its effect may be due to its size alone, and p is
-    NaN.
+    The statistic is the largest |change of the log-odds of attention| over layers and over classes except `other`, when
+    dimensions are removed from the keys of one layer at a time. Controls have the same maximum (max-T), so no
+    correction for the number of layers and classes is needed.
 
     Args:
-        ablation: the table of `interp.attention.ablation_effect` with `where="keys"`, or that of a study. Dimensions
-            that are not removed from all of its layers cannot be controls.
+        frames: the table of a study.
 
-    Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, change_low, change_high,
-    n_controls, control_removed, control_change, control_dim, control_layer, control_key_class, p_value) in the order of
-    the outliers' rank. It gives the layer and class in which the effect, averaged over heads, is largest; the number of
-    matching controls; the median of their sizes; and the largest of their effects, up or down, as a magnitude, with the
-    dimension, layer and class that it belongs to. These are missing without a matching control. The interval is that of
-    the change in this layer and class. It does not take into account that they were chosen.
+    Returns a table (dims, layer, key_class, attention_before, attention_after, log_odds, log_odds_low, log_odds_high,
+    n_controls, of_directions, of_ordinary): the layer and class with the largest change, its interval, which does not
+    take into account that they were chosen, the number of draws of each control, and their largest changes, up or
+    down, as magnitudes.
 
     Raises ValueError for a table that has missing values or mixes two runs.
 
     Examples:
-        >>> after = {"layer": 0, "dim": range(40), "attention_before": 0.5, "attention_after": np.linspace(0, 0.5, 40)}
-        >>> kinds = {"set": ["outlier"] + ["matched"] * 39, "removed": 1.0, "key_class": "first"}
-        >>> largest_effects(pd.DataFrame(after | kinds))[["dim", "change", "n_controls", "p_value"]]
-           dim  change  n_controls  p_value
-        0    0    -0.5          39    0.025
+        >>> of = {"dims": "3", "kind": ["removed", "frame", "equal keys", "ordinary"], "draw": 0, "layer": 0}
+        >>> frames = pd.DataFrame(of | {"key_class": "cls", "log_odds": [-3.0, 0.1, -0.2, 0.3]})
+        >>> largest_effects(frames)[["dims", "log_odds", "of_directions", "of_ordinary"]]
+          dims  log_odds  of_directions  of_ordinary
+        0    3      -3.0            0.2          0.3
     """
-    key = ["layer", "dim", "key_class"]
-    check_table(ablation, "ablation", [*key, "set", "removed", "attention_before", "attention_after"], key)
-    size = ablation.drop_duplicates(["layer", "dim"]).pivot(index="dim", columns="layer", values="removed").dropna()
-    table = ablation[(ablation["key_class"] != "other") & ablation["dim"].isin(size.index)]
-    change = (table["attention_after"] - table["attention_before"]).astype(float)
-    table = table.assign(change=change).reset_index(drop=True)
-    table = table.loc[table["change"].abs().groupby(table["dim"], sort=False).idxmax()].set_index("dim")
-    effect, outlying = table["change"].abs(), pd.Index(ablation.loc[ablation["set"] == "outlier", "dim"].unique())
-    rows = []
-    for dim in table.index.intersection(outlying, sort=False):
-        apart = apart_in_size(size, dim).drop(outlying, errors="ignore").nsmallest(CONTROLS)
-        near = apart[apart <= MOST_APART].index
-        controls, about = effect[near], {"removed": _mean_size(size.loc[[dim]]).item(), "p_value": math.nan}
-        if len(near) == CONTROLS:
-            about["p_value"] = (1 + int((controls >= effect[dim]).sum())) / (1 + CONTROLS)
-        about |= {"control_removed": _mean_size(size.loc[near]).median(), "control_change": controls.max()}
-        if len(near):
-            most = controls.idxmax()
-            about |= {"control_dim": most} | table.loc[most, ["layer", "key_class"]].add_prefix("control_").to_dict()
-        rows.append(table.loc[dim].to_dict() | about | {"dim": dim, "n_controls": len(near)})
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(dict.fromkeys(["control_dim", "control_layer"], "Int64"))
-
-
-def _mean_size(size: pd.DataFrame) -> pd.Series:
-    """The geometric mean over layers."""
-    return (size + 1e-12).transform(np.log).mean(axis=1).transform(np.exp)
+    key = ["dims", "kind", "draw"]
+    check_table(frames, "frames", [*key, "layer", "key_class", "log_odds"], key)
+    table = frames[frames["kind"] == "removed"].reset_index(drop=True)
+    controls = [controls_of(frames, dims) for dims in table["dims"]]
+    table["n_controls"] = [len(of["directions"]) for of in controls]
+    for name in _KINDS:
+        table[f"of_{name}"] = [of[name].max(initial=0.0) if len(of[name]) else math.nan for of in controls]
+    return table.reindex(columns=_COLUMNS)

@@ -42,8 +42,8 @@ MEANINGS = COMMON | {
     "max_ratio": Column("times the median", "The largest value as a multiple of the median magnitude in its row."),
     "set": Column(
         "set",
-        "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control.",
-        {"driver": "largest gap", "matched": "matched control", "random": "random control"},
+        "Why it is removed: outlier; driver (the largest gap between classes there); random control.",
+        {"driver": "largest gap", "random": "random control"},
     ),
     "magnitude": Column("RMS", "Root mean square of the dimension."),
     "removed": Column("RMS removed", "Root mean square of what is taken away when the dimension is removed."),
@@ -66,17 +66,26 @@ MEANINGS = COMMON | {
     "attention_received": Column(
         "r with attention", "Correlation over tokens between the dimension and the attention they draw."
     ),
-    "n_controls": Column("controls", "Number of control dimensions that it is compared with."),
-    "control_change": Column(
-        "largest change of a control", "The largest change, up or down, that any control dimension causes."
+    "dims": Column("removed", "The outlier dimension that is removed, or all of them together."),
+    "kind": Column(
+        "instead of it",
+        "What is removed: the dimensions; the same values along random directions, also with keys that change as much; "
+        "other dimensions.",
+        {"removed": "the dimensions", "frame": "random directions", "ordinary": "other dimensions"},
     ),
-    "control_dim": Column("of dimension", "The control dimension that causes the largest change."),
-    "control_layer": Column("in layer", "The layer in which that control dimension causes it."),
-    "control_key_class": Column("for keys", "The class of tokens whose attention that control dimension changes."),
-    "control_removed": Column(
-        "RMS removed, controls", "Root mean square of what is taken away when a control is removed."
+    "log_odds": Column("change of log-odds", "Largest change of log(a / (1 − a)), a the attention to the class."),
+    "n_controls": Column("draws", "Number of draws of each control."),
+    "of_directions": Column(
+        "along random directions", "The largest change, up or down, with the same values along random directions."
     ),
-    "p_value": Column("p", "How often a dimension of the same size changes attention as much."),
+    "of_ordinary": Column(
+        "other dimensions", "The largest change, up or down, without other dimensions, as many at a time."
+    ),
+    "outlier_share": Column(
+        "share of outliers", "What the outlier dimensions add to the gap, divided by it; below 0 if they lower it."
+    ),
+    "control_share": Column("largest share of others", "The same for as many other dimensions, those that add most."),
+    "share_beyond": Column("beyond others", "The share of outliers minus the largest share of others."),
     "rule": Column(
         "rule",
         "How outliers are defined: robust, by median and MAD; sd, by mean and SD.",
@@ -97,6 +106,7 @@ IN_PAPER = {
         "change_low",
         "change_high",
     ],
+    "frames": ["dims", "kind", "draw", "layer", "key_class", "log_odds"],
     "contexts": ["dim", "state", "activation", "before", "token", "after"],
 }
 """The columns that wide tables have in a paper, unless others are named."""

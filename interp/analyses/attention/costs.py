@@ -10,12 +10,14 @@ from interp.models.shapes import Shape, shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.contexts import KEPT
 from interp.passes.groups import MOST
+from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.choices import Several, listed
 
 __all__ = ["cost", "dry_run"]
 
-_REMOVED = 3 * (1 + 39) + 5  # dimensions that are removed from a layer's keys, at most: outliers, controls, random
-_REMOVED_FROM_STREAM = 3 * (1 + 5) + 5
+_REMOVED = 3 + 5  # dimensions that are removed from a layer, at most: outliers, random
+_SETS = 3 + 1  # of outlier dimensions, that controls are drawn for: one by one, and all together
+_OUTLIERS = 64  # outlier dimensions that are assumed
 _DENSE_ROWS = 5_000_000  # with more rows, scores are saved as arrays; see interp.results.dense
 _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
 
@@ -23,9 +25,10 @@ _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.attention.study` with these options: `cost`, attention that is computed again from queries
     and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second pass
-    unless `ablation` is off. That pass is estimated for the most dimensions that may be removed; similar outliers share
-    controls, so there may be fewer. Where scores cannot be decomposed, patterns are read, nothing is scored, and the
-    second pass runs each row again for each dimension."""
+    unless `ablation` is off. That pass is estimated for the most dimensions that may be removed one by one. It also has
+    the sums of the draws of their controls, which read only a part of a long text, for up to 64 outliers together.
+    Where scores cannot be decomposed, patterns are read, nothing is scored, and the second pass runs each row again for
+    each dimension."""
     size, given = shape_with(name, options), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     by_head = options.get("weights") == "attention"
@@ -42,11 +45,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     passes = [replace(read, flops=read.flops + again), *(replace(one, text=text) for one in scored)]
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
-        removed = _REMOVED + classes - 1 if size.linear_scores else _REMOVED_FROM_STREAM
+        removed = _REMOVED + classes - 1 if size.linear_scores else _REMOVED
         variants = 1 + min(removed, size.d_model)
         sums = 8 * ((n_layers * variants * (size.n_heads + MOST) + 1) * classes + MOST + 1)
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
         each = 2 * again if size.linear_scores else size.forward + size.attention(context)
+        if size.linear_scores:
+            sums += _draws(n_layers, classes)
+            held["per_batch"] += 4 * FEWEST_CONTROLS * _OUTLIERS * (size.d_model + size.n_heads * size.d_head)
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * each, **held))
     return replace(found, passes=tuple(passes))
 
@@ -104,6 +110,12 @@ def cost(
         return Cost(passes=(read,), numbers=numbers, lines=lines)
     results = _results(rows * d_model)
     return Cost(passes=(read, scored), results=results, numbers=numbers | numbers_of_scores, lines=lines + of_scores)
+
+
+def _draws(n_layers: int, n_classes: int) -> int:
+    """Bytes of the sums of the draws; see `interp.attention.frames.FrameDraws`."""
+    variants = MOST * (1 + _SETS) + 2 * FEWEST_CONTROLS * (_SETS + 1)
+    return 8 * ((n_layers * variants + 1) * n_classes + 2 * MOST + 1)
 
 
 def _results(rows: int) -> int:

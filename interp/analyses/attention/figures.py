@@ -10,7 +10,6 @@ from interp.analyses.attention.patterns import AttentionInText
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import (
-    AMBER,
     BLUE,
     COLOURS,
     GREY,
@@ -39,7 +38,6 @@ _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
 _REMOVED = {
     "random": {"name": "random", "color": GREY, "symbol": "circle-open"},
-    "matched": {"name": "matched magnitude", "color": AMBER, "symbol": "diamond-open"},
     "outlier": {"name": "outlier dimensions", "color": VERMILION, "symbol": "square"},
     "driver": {"name": "largest gap", "color": BLUE, "symbol": "triangle-up"},
 }
@@ -301,7 +299,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
         >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, k=1.5, progress=False)
         >>> [trace.name for trace in ablation(study, "own").data]
-        ['random', 'matched magnitude', 'outlier dimensions', 'largest gap']
+        ['random', 'outlier dimensions', 'largest gap']
     """
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
@@ -314,7 +312,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
         change = (part["attention_after"] - part["attention_before"]).round(5)
-        beside = change.set_axis((part["layer"] + 0.16 * number - 0.24).astype(np.float32))
+        beside = change.set_axis((part["layer"] + 0.2 * number - 0.2).astype(np.float32))
         more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].astype(np.float32)}
         if kind == "outlier":
             more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))

@@ -1,72 +1,105 @@
-"""What `interp attention` finds: whether outlier dimensions steer attention."""
+"""What `interp attention` finds: whether outlier dimensions steer attention, and explain scores."""
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pandas as pd
+from scipy.special import logit
 
-from interp.analyses.attention.claims import CONTROLS, MOST_APART
+from interp.analyses.attention.claims import controls_of
+from interp.analyses.attention.frames import ALL
 from interp.analyses.attention.options import Where
-from interp.results.findings import Finding, Verdict, side
+from interp.results.findings import Finding
+from interp.results.verdicts import Control, judged, smallest
+from interp.support.words import count, printed
 
-__all__ = ["steered", "untested"]
+__all__ = ["explained", "steered", "untested"]
 
 _FROM = {"keys": "the keys of one block", "residual": "the residual stream that enters one block"}
-_OF = 1 + CONTROLS  # p is a whole number of these parts
-_FEW, _MANY = _OF // 20, _OF // 5  # p = .05 and p = .2
-_RULE = f"yes where p ≤ .05 (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; no where "
-_RULE += "p > .2; cannot tell in between, or where too few dimensions match it in size"
+_CONTROLS = {"directions": "random directions with the same values", "ordinary": "other dimensions"}
 
 
-def steered(claims: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
-    """The largest effect of each outlier dimension, from the table of `interp.attention.claims.largest_effects`.
+def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
+    """Whether removing outlier dimensions, together and one by one, changes attention more than the same perturbation
+    along random directions, and more than removing other dimensions.
 
     Args:
+        frames: the table of `interp.attention.frames.FrameDraws`.
         words: the display names of classes, if they differ from the name.
-        where: what the dimension was removed from.
+        where: what the dimensions were removed from.
     """
+    removed = frames[frames["kind"] == "removed"]
     row: Any
-    for row in claims.itertuples():
-        place = f"in block {row.layer} for {_named(row.key_class, words)}"
-        known = not math.isnan(row.p_value)
-        matched = f"p = {row.p_value:.3f}; the largest change for {CONTROLS} dimensions of similar size (dimension "
-        matched += f"{row.control_dim} in block {row.control_layer}, for {_named(row.control_key_class, words)})"
-        few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
-        if where == "residual":
-            few = f"no test: a removal from the residual stream is not repeated for {CONTROLS} dimensions of its size"
-        yield Finding(
-            question=f"Does outlier dimension {row.dim} steer attention?",
-            verdict=_verdict(row),
-            measure=f"removing it from {_FROM[where]} changes the share of attention that goes to a class of tokens; "
-            f"the largest such change, {place}, is",
-            value=row.change,
-            low=row.change_low,
-            high=row.change_high,
-            control=row.control_change if known else math.nan,
-            compared_with=matched if known else few,
-            rule=_RULE,
-            form="{:+z.4f}",
-            control_form="{:.4f}",
+    for row in removed.sort_values("dims", key=lambda dims: dims != ALL, kind="stable").itertuples():
+        together = row.dims == ALL
+        what, it = ("the outlier dimensions", "them all") if together else (f"outlier dimension {row.dims}", "it")
+        change = f"{_share(row.attention_before)} to {_share(row.attention_after)}"
+        at = f"in block {row.layer} for {_named(row.key_class, words)} (from {change} of the attention)"
+        towards: Literal[-1, 1] = -1 if row.log_odds < 0 else 1
+        controls = controls_of(frames, row.dims)
+        yield judged(
+            question=f"Do{'' if together else 'es'} {what} steer attention more than other directions do?",
+            measure=f"removing {it} from {_FROM[where]} changes the log-odds of attention to a class of tokens; the "
+            f"largest change, {at}, is",
+            value=row.log_odds,
+            low=row.log_odds_low,
+            high=row.log_odds_high,
+            controls=[Control(_CONTROLS[name], towards * draws) for name, draws in controls.items()],
+            smallest=_smallest(row.attention_before, towards),
+            towards=towards,
+            form="{:+z.2f}",
         )
 
 
+def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether outlier dimensions make more of what sets a class of keys apart than as many others, in the block in
+    which its scores are highest above those of other keys. Not asked where they are not higher.
+
+    Args:
+        shares: the table of `interp.attention.shares.outlier_shares`.
+        words: the display names of classes, if they differ from the name.
+    """
+    row: Any
+    for name, rows in shares[shares["gap"] > 0].groupby("key_class", sort=False):
+        row = rows.nlargest(1, "gap").iloc[0]
+        named = _named(str(name), words)
+        outliers = count(row["n_dims"], "outlier dimension")
+        each = f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
+        finding = judged(
+            question=f"Do outlier dimensions raise the scores of {named} more than as many others do?",
+            measure=f"in block {row['layer']}, where these scores are highest above those of other keys, the "
+            f"difference between the shares of that gap ({each}) is",
+            value=row["share_beyond"],
+            low=row["share_beyond_low"],
+            high=row["share_beyond_high"],
+            controls=[Control("", [0.0], "number")],
+            smallest=smallest("overlap"),
+            form="{:+z.2f}",
+        )
+        yield replace(finding, towards=0)  # to be below the largest of others is nothing special
+
+
+def _smallest(before: float, towards: int) -> float:
+    """The smallest change of log-odds of interest: .1, or more where attention would change by less than .02 or a
+    tenth."""
+    after = before + towards * smallest("attention", before)
+    least = abs(logit(after) - logit(before)) if 0 < after < 1 else 0.0
+    return max(smallest("log ratio"), float(least))
+
+
 def untested(outliers: pd.DataFrame, ablation: pd.DataFrame) -> Iterator[str]:
-    """How many outlier dimensions were removed, if some were and others were not."""
+    """How many outlier dimensions were removed one by one, if some were and others were not."""
     n, removed = outliers["dim"].nunique(), ablation.loc[ablation["set"] == "outlier", "dim"].unique()
     if 0 < len(removed) < n:
         which = ", ".join(map(str, removed))
-        few = f"{n:,} dimensions are outliers in some state, and only {len(removed)} of them were removed ({which})"
-        yield f"{few}; nothing is said of the others"
+        few = f"{n:,} dimensions are outliers in some state, and only {len(removed)} of them were removed one by one"
+        yield f"{few} ({which}); nothing is said of each of the others"
+
+
+def _share(attention: float) -> str:
+    return printed(attention, "{:.3f}")
 
 
 def _named(key_class: str, words: Mapping[str, str]) -> str:
     return words.get(key_class, f"the class {key_class}")
-
-
-def _verdict(row: Any) -> Verdict:
-    if math.isnan(row.p_value):
-        return "cannot tell"
-    as_large = round(row.p_value * _OF)
-    apart = side(row.change_low, row.change_high) != "cannot tell"
-    return "no" if as_large > _MANY else "yes" if as_large <= _FEW and apart else "cannot tell"

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.analyses.attention.ablation import ablate, planned
+from interp.analyses.attention.ablation import ablate, drawn, planned
 from interp.analyses.attention.claims import largest_effects
 from interp.analyses.attention.columns import IN_PAPER, MEANINGS
-from interp.analyses.attention.findings import steered, untested
+from interp.analyses.attention.findings import explained, steered, untested
 from interp.analyses.attention.options import AttentionOptions, Where
 from interp.analyses.attention.patterns import AttentionByClass
-from interp.analyses.attention.shares import largest_gaps
+from interp.analyses.attention.shares import largest_gaps, outlier_shares
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
@@ -52,18 +52,25 @@ class AttentionStudy(Result):
 
     - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.results.dense.Dense`:
       `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them. If scores cannot be
-      decomposed, these two, `totals` and `largest_gaps` are empty, and `provenance["left_out"]` says why.
+      decomposed, these two, `totals`, `largest_gaps` and `outlier_share` are empty, and `provenance["left_out"]` says
+      why.
     - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
       and its parts from the dimensions and from b_K.
     - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
       with a gap, the dimension with the largest |gap| share, averaged over heads, and how many dimensions make up 90 %.
       The interval is that of this dimension's gap, and does not take into account that it was chosen for its size.
+    - `outlier_share` (layer, key_class, n_dims, gap, outlier_share, control_share, share_beyond, share_beyond_low,
+      share_beyond_high): what outlier dimensions, and as many others, add to the scores of a class; see
+      `interp.attention.shares.outlier_shares`.
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
       mean, norm_weighted, uniform) is its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers` and `ablation_effect`.
     - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
       largest_rise): the change of attention to each class except `other`, over the dimensions of a set. Intervals are
       those of the mean.
+    - `frames` (dims, kind, draw, layer, key_class, attention_before, attention_after, log_odds, log_odds_low,
+      log_odds_high): the largest change of the log-odds of attention without each outlier dimension, and without all of
+      them together (`all`), and in each draw of its controls; see `interp.attention.frames.FrameDraws`.
     - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
       magnitude is largest; see `interp.passes.contexts.LargestTokens`. It is empty for batches made by hand.
     - `massive`: massive activations, if there are any; see `interp.instruments.massive.MassiveActivations`.
@@ -80,6 +87,7 @@ class AttentionStudy(Result):
     gaps: Dense = field(metadata=GAPS)
     totals: pd.DataFrame
     largest_gaps: pd.DataFrame
+    outlier_share: pd.DataFrame
     attention: pd.DataFrame
     by_layer: pd.DataFrame
     dims: pd.DataFrame
@@ -88,11 +96,13 @@ class AttentionStudy(Result):
     massive: pd.DataFrame
     ablation: pd.DataFrame
     ablated: pd.DataFrame
+    frames: pd.DataFrame
     correlations: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        found = steered(self.claims, self.class_words, self.removed_from)
+        steering = steered(self.frames, self.class_words, self.removed_from)
+        found = *steering, *explained(self.outlier_share, self.class_words)
         return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
@@ -110,8 +120,7 @@ class AttentionStudy(Result):
 
     @property
     def headings(self) -> Mapping[str, Column]:
-        named = {name: self.columns[name] for name in ("key_class", "control_key_class")}
-        return self.columns | {name: one._replace(words=self.class_words) for name, one in named.items()}
+        return self.columns | {"key_class": self.columns["key_class"]._replace(words=self.class_words)}
 
     @property
     def class_words(self) -> Mapping[str, str]:
@@ -155,9 +164,8 @@ class AttentionStudy(Result):
 
     @property
     def claims(self) -> pd.DataFrame:
-        """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
-        measured = ["removed", "attention_before", "attention_after"]
-        return largest_effects(self.ablation.dropna(subset=measured))
+        """The largest effect of removing outlier dimensions, beside those of controls (`interp.attention.claims`)."""
+        return largest_effects(self.frames.dropna(subset="log_odds"))
 
 
 def why_impossible(model: Model) -> str | None:
@@ -205,12 +213,11 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     if prepared.settings.get("mask_rate") is not None:
         raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
 
     scores = ScoreContributions(model, classes, layers=chosen, **how) if why_no_scores(model) is None else None
     attention, residual = AttentionByClass(model, classes, layers=chosen), DimensionProfile(model, classes)
     removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
-    correlations = DimensionCorrelations(model, log_unigram)
+    correlations = DimensionCorrelations(model, torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy())))
     massive, tokens = MassiveActivations(model), LargestTokens(model)
     listening = [attention, residual, correlations, massive, tokens]
     readings = [Reading("attention", prepared, [*listening, removed] if scores else listening)]
@@ -221,11 +228,13 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     residual.warn_of_absent()
     dims, tables = residual.table, _score_tables(scores)
     outliers = find_outliers(dims, k=options.k, rule=options.rule)
+    tables["outlier_share"] = outlier_shares(tables["gaps"], outliers, scores)
     drivers = tables["gaps"].mean("head", ["gap"]) if scores else None
     where: Where = "keys" if scores else "residual"
     layers = chosen if options.ablation else []
     plan = planned(model, removed.table, outliers, drivers, layers, options.mode, options.seed, where)
-    ablation, ablated = yield from ablate(model, prepared, classes, plan, where)
+    draws = drawn(model, classes, removed.table, outliers, layers, options, attention) if scores else None
+    ablation, ablated, frames = yield from ablate(model, prepared, classes, plan, where, draws)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
@@ -244,6 +253,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "massive": massive.table,
         "ablation": ablation,
         "ablated": ablated,
+        "frames": frames,
         "correlations": correlations.table,
     }
     removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]

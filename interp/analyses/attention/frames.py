@@ -1,0 +1,330 @@
+"""Outlier dimensions against the same perturbation elsewhere: along random directions, and in ordinary dimensions."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float, Int
+from scipy.special import logit
+from torch import Tensor
+
+from interp.corpora.batching import Batch
+from interp.corpora.classes import TokenClasses
+from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, is_edited
+from interp.instruments.rotations import random_frames
+from interp.models.edits import jointly
+from interp.models.qk import QKCircuit, qk_circuit
+from interp.models.sites import Model, Recipe, hook_name
+from interp.passes.observers import fingerprint
+from interp.results.verdicts import FEWEST_CONTROLS, smallest
+
+__all__ = ["ALL", "FRAMES", "FrameDraws", "Removal", "largest_changes", "removed_rows"]
+
+ALL = "all"
+"""The name of all outlier dimensions, removed together."""
+FRAMES = ["dims", "kind", "draw", "layer", "key_class", "attention_before", "attention_after", "log_odds"]
+FRAMES += ["log_odds_low", "log_odds_high"]
+"""The columns of the table `frames`."""
+_QUERIES = 8  # of each row
+_AT_ONCE = 2**19  # scores that are computed together
+_KINDS = ("frame", "equal keys")
+_NEAREST = 1e-6  # log-odds are of attention at least this far from 0 and 1
+
+
+class Removal(NamedTuple):
+    """What is removed from the keys of every block, and what from them as its control.
+
+    Attributes:
+        sets: outlier dimensions by the name of the set: one by one, and `ALL` of them together if there are several.
+        ordinary: dimensions that are no outliers, which are removed one by one.
+        ordinary_sets: sets of ordinary dimensions, as many in each as there are outliers.
+        fills: the constant that replaces each dimension, by layer.
+    """
+
+    sets: dict[str, list[int]]
+    ordinary: list[int]
+    ordinary_sets: list[list[int]]
+    fills: dict[int, Float[np.ndarray, " d_model"]]
+
+    @classmethod
+    def of(
+        cls, outliers: Sequence[int], fills: Mapping[int, Float[np.ndarray, " d_model"]], *, tested: int, seed: int
+    ) -> "Removal":
+        """The first `tested` outliers one by one and all together, with 39 random ordinary dimensions, and 39 random
+        sets of them."""
+        d_model, rng = len(next(iter(fills.values()))), np.random.default_rng(seed)
+        rest = np.setdiff1d(np.arange(d_model), outliers)
+        sets = {str(dim): [dim] for dim in outliers[:tested]}
+        ordinary = rng.choice(rest, min(FEWEST_CONTROLS, len(rest)), replace=False).tolist()
+        draws = 0
+        if len(outliers) > 1:
+            sets[ALL] = list(outliers)
+            draws = FEWEST_CONTROLS if len(rest) >= len(outliers) else 0
+        together = [rng.choice(rest, len(outliers), replace=False).tolist() for _ in range(draws)]
+        return cls(sets, ordinary, together, dict(fills))
+
+
+class FrameDraws(GroupedKeyObserver):
+    """Attention by class without outlier dimensions in the keys of one layer, and with the same perturbation elsewhere.
+
+    With dimensions j_1 … j_k removed together, draw b of the kind `frame` removes `Σ_i (x_{j_i} − m_{j_i}) r_i` from
+    the input x of the keys, where r_1 … r_k are random orthonormal directions, the same in all layers. The kind
+    `equal keys` scales r_i for each head so that `‖r_i W_K‖ = ‖W_K[j_i]‖`. The kind `ordinary` removes dimensions that
+    are no outliers. Only the scores of that layer change, so everything comes from one pass.
+
+    Up to eight evenly spaced queries of each row are read, over all keys that they see, of every `every`-th row.
+
+    After `observe` there is the `table` (dims, kind, draw, layer, key_class, attention_before, attention_after,
+    log_odds, log_odds_low, log_odds_high), with one row for each draw; see `largest_changes`.
+
+    Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
+    """
+
+    def __init__(self, model: Model, classes: TokenClasses, removal: Removal, *, every: int = 1, seed: int = 0) -> None:
+        sets, ordinary, together, fills = removal
+        told = fingerprint(np.concatenate([*fills.values()]))
+        what = {"sets": sets, "ordinary": ordinary, "ordinary_sets": together, "means": told}
+        super().__init__(model, classes, fills, **what, every=every, seed=seed)
+        self.removal, self.every = removal, every
+        most = max(map(len, sets.values()))
+        self.frames = random_frames(model.cfg.d_model, most, draws=FEWEST_CONTROLS, seed=seed).to(model.W_U.device)
+        n_classes = len(classes.names)
+        self.add_state("chosen", self.state["queries"].shape, "groups")
+        for layer in self.layers:
+            self.add_groups(layer, "removed", (1 + len(sets), n_classes))
+            self.add_state(f"{layer}.frames", (len(_KINDS), len(sets), FEWEST_CONTROLS, n_classes))
+            self.add_state(f"{layer}.ordinary", (len(ordinary), n_classes))
+            self.add_state(f"{layer}.ordinary sets", (len(together), n_classes))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        if is_edited(self.model, batch):
+            raise RuntimeError("scores are computed from queries and keys, and would miss later hooks; remove these")
+        numbers = torch.arange(len(batch.mask)) if batch.rows is None else batch.rows
+        rows = (numbers % self.every == 0).nonzero()[:, 0]
+        if not len(rows):
+            return []
+        part = batch.part(rows)
+        keys = KeyClassBatch(part, self.classes, self.model.W_U.dtype)
+        spaced = _spaced(keys.real.sum(1))
+        self.add("tokens", keys.counts.sum((0, 1)))
+        self.add_rows("queries", part.mask.sum(1), part)
+        self.add_rows("chosen", spaced[1].sum(1), part)
+        recipe: Recipe = []
+        for layer in self.layers:
+            circuit = qk_circuit(self.model, layer)
+            names = circuit.input_name, circuit.query_name, hook_name(self.model, "k", layer)
+            recipe += jointly(names, partial(self._read, circuit, keys, rows, spaced))
+        return recipe
+
+    def _read(
+        self,
+        circuit: QKCircuit,
+        keys: KeyClassBatch,
+        rows: Int[Tensor, " row"],
+        spaced: tuple[Int[Tensor, "row query"], Float[Tensor, "row query"]],
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+    ) -> None:
+        sets = self.removal.sets
+        layer, weight = circuit.layer, circuit.W_K_stored.to(keys.one_hot).transpose(0, 1)
+        seen = _Seen(circuit, keys, spaced, q[rows], k[rows])
+        excess = circuit.attn_input(x[rows]).to(weight)
+        excess = excess - torch.from_numpy(self.removal.fills[layer]).to(excess)
+        along = einsum(self.frames.to(weight), weight, "draw dim d, d head d_head -> draw dim head d_head")
+        size = weight.norm(dim=-1)
+        along_size = along.norm(dim=-1).clamp(min=torch.finfo(weight.dtype).tiny)
+        own = [seen.by_class, *(seen.without(excess[..., dims], weight[None, dims])[0] for dims in sets.values())]
+        self.add_rows(f"{layer}.removed", torch.stack(own, 1), keys.batch)
+
+        singles = [dims[0] for dims in sets.values() if len(dims) == 1]
+        by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
+        factors = torch.stack([torch.ones_like(by_head), by_head])
+        found = seen.shifted(excess[..., singles], along[:, :1], factors).sum(3)
+        if ALL in sets:
+            dims = sets[ALL]
+            equal = along * (size[dims] / along_size)[..., None]
+            last = torch.stack([seen.without(excess[..., dims], each).sum(1) for each in (along, equal)])
+            found = torch.cat([found, last[:, None]], 1)
+        self.add(f"{layer}.frames", found)
+        chosen = {"ordinary": [[dim] for dim in self.removal.ordinary], "ordinary sets": self.removal.ordinary_sets}
+        for kind, of_kind in chosen.items():
+            each = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in of_kind]
+            if each:
+                self.add(f"{layer}.{kind}", torch.cat(each))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        sets = self.removal.sets
+        sums = np.stack([self.by_group(layer, "removed") for layer in self.layers], 1)
+        queries = self._read_groups("chosen")
+        before = sums[:, :, 0].sum(0) / queries.sum()
+        parts = [removed_rows(self, list(sets), sums, queries)]
+        for number, (name, dims) in enumerate(sets.items()):
+            after = dict(zip(_KINDS, self.of_layers("frames")[:, :, number].unbind(1), strict=True))
+            after["ordinary"] = self.of_layers("ordinary" if len(dims) == 1 else "ordinary sets")
+            for kind, of_kind in after.items():
+                each = (of_kind / queries.sum()).cpu().numpy()
+                rows = largest_changes(before, each, self.layers, self.classes.names)
+                parts.append(rows.assign(dims=name, kind=kind))
+        return pd.concat([part for part in parts if len(part)], ignore_index=True).reindex(columns=FRAMES)
+
+
+def _spaced(lengths: Int[Tensor, " row"]) -> tuple[Int[Tensor, "row query"], Tensor]:
+    """The positions of up to eight evenly spaced queries of each row, and 1 for those that a short row has, else 0."""
+    number = torch.arange(_QUERIES, device=lengths.device)
+    spaced = ((2 * number + 1) * lengths[:, None]) // (2 * _QUERIES)
+    long = lengths[:, None] > _QUERIES
+    positions = torch.where(long, spaced, torch.minimum(number, lengths[:, None] - 1))
+    return positions, (long | (number < lengths[:, None])).float()
+
+
+class _Seen:
+    """The attention of some queries in one block, as it is and with keys moved, summed over the queries of each row and
+    averaged over heads. Query heads that share keys are handled as more queries of one head."""
+
+    def __init__(
+        self, circuit: QKCircuit, keys: KeyClassBatch, spaced: tuple[Tensor, Tensor], q: Tensor, k: Tensor
+    ) -> None:
+        self.circuit, self.one_hot = circuit, keys.one_hot
+        self.n_rows, self.length, n_heads = q.shape[:3]
+        every = torch.arange(len(q), device=q.device)[:, None]
+        q = (circuit.rotate(q).to(keys.one_hot) / circuit.scale)[every, spaced[0]]
+        k = self._turned(k)
+        groups = n_heads // k.shape[1]
+        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        some = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
+        for chosen, queries, real in zip(*(one.split(some, 1) for one in (q, *spaced)), strict=True):
+            n_keys = int(queries.max()) + 1 if circuit.span.causal else self.length
+            visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[:, None, :, :n_keys]
+            chosen = rearrange(
+                chosen, "row query (head group) d -> row head (group query) d", group=groups
+            ).contiguous()
+            chosen = chosen.contiguous()
+            scores = (chosen @ k[..., :n_keys]).masked_fill_(~visible.tile(1, 1, groups, 1), -torch.inf)
+            self.parts.append((chosen, real.to(scores).tile(1, groups)[:, None, None] / n_heads, scores))
+
+    def _turned(self, k: Float[Tensor, "row key head d_head"]) -> Float[Tensor, "row head d_head key"]:
+        return self.circuit.rotate(k).to(self.one_hot).permute(0, 2, 3, 1)
+
+    def _attention(
+        self, scores: Float[Tensor, "*variant row head query key"], weight: Tensor
+    ) -> Float[Tensor, "*variant row classes"]:
+        received = (weight @ scores.softmax(-1)).sum((-3, -2))
+        return (received[..., None, :] @ self.one_hot[:, : scores.shape[-1]])[..., 0, :]
+
+    @property
+    def by_class(self) -> Float[Tensor, "row classes"]:
+        """Attention as it is."""
+        return torch.stack([self._attention(scores, weight) for _, weight, scores in self.parts]).sum(0)
+
+    def without(
+        self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "draw dim kv_head d_head"]
+    ) -> Float[Tensor, "draw row classes"]:
+        """Attention in each draw, with each key moved back along its directions."""
+        if excess.shape[-1] == 1:
+            return self.shifted(excess, directions, directions.new_ones(1, len(directions), 1, 1))[0, 0]
+        some = max(1, _AT_ONCE // (self.n_rows * self.length * directions[0, 0].numel()))
+        return torch.cat([self._without(excess, part) for part in directions.split(some)])
+
+    def _without(self, excess: Tensor, directions: Tensor) -> Float[Tensor, "draw row classes"]:
+        moved = einsum(excess, directions, "row key dim, draw dim head d_head -> draw row key head d_head")
+        turned = self._turned(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
+        found = [
+            self._attention(scores - chosen @ turned[..., : scores.shape[-1]], weight)
+            for chosen, weight, scores in self.parts
+        ]
+        return torch.stack(found).sum(0)
+
+    def shifted(
+        self,
+        excess: Float[Tensor, "row key dim"],
+        directions: Float[Tensor, "draw 1 kv_head d_head"],
+        factors: Float[Tensor, "kind draw #dim #kv_head"],
+    ) -> Float[Tensor, "kind dim draw row classes"]:
+        """Attention with each key moved back along the same direction of each draw, for one dimension after the other,
+        by their excess times a factor for each head."""
+        n_keys = self.length if self.circuit.rotates else 1
+        turned = self._turned(directions.expand(-1, n_keys, -1, -1))
+        n_dims, n_kinds = excess.shape[-1], len(factors)
+        shape = n_kinds, n_dims, len(directions), self.n_rows, self.one_hot.shape[2]
+        found = excess.new_zeros(shape)
+        factors = -factors.expand(-1, -1, n_dims, -1)
+        for chosen, weight, scores in self.parts:
+            some = max(1, _AT_ONCE // scores.numel())
+            for first in range(0, len(directions), some):
+                draws = slice(first, first + some)
+                towards = chosen @ turned[draws, None, ..., : scores.shape[-1]]
+                for kind, dim in product(range(n_kinds), range(n_dims)):
+                    by_head = factors[kind, draws, dim][:, None, :, None, None]
+                    moved = by_head * excess[:, : scores.shape[-1], dim][:, None, None]
+                    changed = torch.addcmul(scores, towards, moved)
+                    found[kind, dim, draws] += self._attention(changed, weight)
+        return found
+
+
+def largest_changes(
+    before: Float[np.ndarray, "layer classes"],
+    after: Float[np.ndarray, "layer draw classes"],
+    layers: Sequence[int],
+    names: Sequence[str],
+) -> pd.DataFrame:
+    """The largest change of the log-odds of attention, up or down, of each draw.
+
+    Attention is averaged over queries and heads before its log-odds are taken. The largest change is that over layers
+    and over classes except `other`. A class does not count in a layer where it, or all others together, get less than
+    .02 of the attention both before and after, which is the smallest change of attention of interest.
+
+    Returns a table (draw, layer, key_class, attention_before, attention_after, log_odds), with a change of 0 where
+    nothing counts.
+
+    Examples:
+        >>> before, after = np.array([[0.5, 0.001, 0.499]]), np.array([[[0.4, 0.01, 0.59]]])
+        >>> largest_changes(before, after, [3], ["cls", "sep", "other"])[["layer", "key_class", "log_odds"]].round(3)
+           layer key_class  log_odds
+        0      3       cls    -0.405
+    """
+    whole = np.broadcast_to(before[:, None], after.shape)
+    change = _log_odds(after) - _log_odds(whole)
+    least = smallest("attention")
+    counts = np.maximum(whole, after) >= least
+    counts &= np.minimum(whole, after) <= 1 - least
+    counts &= np.array([name != "other" for name in names])
+    draws = np.arange(after.shape[1])
+    change = np.where(counts, change, 0.0).transpose(1, 0, 2).reshape(len(draws), before.size)
+    cell = np.abs(change).argmax(1)
+    layer, name = np.divmod(cell, len(names))
+    columns = {"draw": draws, "layer": np.array(layers)[layer], "key_class": np.array(names, dtype=object)[name]}
+    columns |= {"attention_before": before[layer, name], "attention_after": after[layer, draws, name]}
+    return pd.DataFrame(columns | {"log_odds": change[draws, cell]})
+
+
+def _log_odds(attention: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    return np.asarray(logit(np.clip(attention, _NEAREST, 1 - _NEAREST)))
+
+
+def removed_rows(
+    observer: GroupedKeyObserver,
+    sets: Sequence[str],
+    sums: Float[np.ndarray, "groups layer variant classes"],
+    queries: Float[np.ndarray, " groups"],
+) -> pd.DataFrame:
+    """The rows of the table `frames` for what was removed itself, with 95 % intervals by leaving out groups of texts.
+
+    Args:
+        sets: what was removed in each variant but the first, which is attention as it is.
+        sums: attention summed over queries, by group of texts.
+    """
+    before, after = np.split(sums.sum(0) / queries.sum(), [1], 1)
+    rows = largest_changes(before[:, 0], after, observer.layers, observer.classes.names)
+    layer = [observer.layers.index(one) for one in rows["layer"]]
+    name = [observer.classes.names.index(one) for one in rows["key_class"]]
+    whole, without = sums[:, layer, 0, name], sums[:, layer, np.arange(1, 1 + len(rows)), name]
+    found = observer.jackknife(lambda a, b, n: _log_odds(b / n) - _log_odds(a / n), whole, without, queries)
+    ends = {"log_odds_low": rows["log_odds"] - found.half, "log_odds_high": rows["log_odds"] + found.half}
+    return rows.assign(dims=list(sets), kind="removed", draw=0, **ends)
