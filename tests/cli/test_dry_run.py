@@ -124,7 +124,7 @@ def test_what_no_model_can_be_asked_is_refused_before_loading(tmp_path, capsys, 
     monkeypatch.setattr("interp.models.load", lambda *_, **__: pytest.fail("a model was loaded"))
     line = ["controls", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "out")]
     assert main([*line, "--draws", "5"]) == 2
-    assert "draws must be 39 or more, found 5" in capsys.readouterr().err
+    assert "'--draws': found 5, expected 39 or more" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

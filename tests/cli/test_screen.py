@@ -130,8 +130,8 @@ def test_the_exit_codes_are_documented_once() -> None:
     ("command", "message"),
     [
         (["frequency", "--dtype", "int8"], "--dtype 'int8'"),
-        (["controls", "--bands", "1"], "bands must be 2 or more"),
-        (["report", "--settings", '{"controls": {"draws": 5}}'], "draws must be 39 or more"),
+        (["frequency", "--scales", "0,0"], "has a number twice"),
+        (["report", "--settings", '{"controls": {"draws": 5}}'], "draws must be at least 39"),
         (["report", "--settings", '{"frequency": {}, "frequency": {}}'], "it has a key twice"),
     ],
 )

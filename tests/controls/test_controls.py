@@ -65,7 +65,7 @@ def test_a_random_direction_seldom_favours_frequent_words(kind, load_toy, ids):
     plain = MeanPredictions(model, [Variant()], classes=classes)
     observe(model, corpora.batches(model, ids), draws.predictions, plain, progress=False)
     unedited = plain.means(0)
-    table = draws.table(U, unedited, unedited.nll_by_class[0]).query("kind == @kind")
+    table = draws.table(U, unedited, unedited.nll_by_class).query("kind == @kind")
     values = 20 * table["excess_nll"].to_numpy()  # larger than the smallest effect of interest
     verdicts = []
     for some in values.reshape(3, 40):
@@ -83,7 +83,8 @@ def first_band(own, low, high):
 
 
 def test_few_draws_decide_nothing():
-    drawn = pd.DataFrame({"bias": "ln", "scale": 0.0, "kind": "norm", "excess_nll": np.linspace(0, 1, 38)})
+    kinds = [pd.DataFrame({"kind": kind, "excess_nll": np.linspace(0, 1, 38)}) for kind in ("norm", "effect")]
+    drawn = pd.concat(kinds).assign(bias="ln", scale=0.0)
     (finding,) = band_findings(first_band(3.0, 2.5, 3.5), drawn, {})
     assert finding.verdict == "cannot tell"
     assert not [*band_findings(first_band(3.0, 2.5, 3.5), drawn.iloc[:0], {})]

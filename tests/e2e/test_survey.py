@@ -109,7 +109,12 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
     found = ask_all(load_toy("llama"), texts, more=True, **how)
     assert [result.analysis for result in found] == [
-        "frequency", "controls", "attention", "sinks", "encoding", "probing",
+        "frequency",
+        "controls",
+        "attention",
+        "sinks",
+        "encoding",
+        "probing",
     ]
     assert asked["frequency"]["directions"] == ("mean", "slope")
     effect, drawn = found[:2]
