@@ -39,29 +39,22 @@ def directions() -> Rows:
         "tiny-gpt2": ("bundled", {"bos": "texts"}),
         "tiny-bert": ("bundled", {}),
     }
-    how = {"directions": ["mean", "slope"], "controls": 39, "bands": 5, "outliers": True, "progress": False}
     for name, (text, options) in texts.items():
-        effect = frequency.bias_effect(interp.load(MODELS[name]), text, scales=[0, 1], **how, **options)
-        verdicts = [
-            finding.verdict for finding in effect.findings if "more than a random direction" in finding.question
-        ]
-        for (bias, ranks), verdict in zip(effect.ranks.groupby("bias", sort=False), verdicts, strict=False):
-            found = ranks.set_index("kind")
-            bands = effect.bands.query("bias == @bias and scale == 0")
-            drawn = effect.controls.query("bias == @bias and scale == 0")["excess_nll"]
+        study = interp.controls.study(interp.load(MODELS[name]), text, progress=False, **options)
+        for bias, ranks in study.ranks.groupby("bias", sort=False):
+            rank = ranks.set_index("kind")
+            bands = study.bands.query("bias == @bias")
+            drawn = study.controls.query("bias == @bias")["excess_nll"]
+            among = {kind: "{control_low:.3f} to {control_high:.3f}".format(**rank.loc[kind]) for kind in rank.index}
             yield {
                 "model": name,
                 "direction": str(bias),
-                "ΔKL": _interval(found.iloc[0], "delta_kl", ".3f"),
-                "equal norm": "{control_low:.3f} to {control_high:.3f}".format(**found.loc["norm"]),
-                "equal effect": "{control_low:.3f} to {control_high:.3f}".format(**found.loc["effect"]),
-                "above both": verdict,
+                "ΔKL": _interval(rank.iloc[0], "delta_kl", ".3f"),
+                **among,
                 "excess NLL of the most frequent fifth": f"{bands['excess_nll'].iloc[0]:+.2f}",
                 "of the rarest": f"{bands['excess_nll'].iloc[-1]:+.2f}",
                 "most frequent fifth, random": f"{drawn.max():+.2f}",
-                "outlier dimensions": str(effect.provenance["outlier_dims"])
-                if "outlier_dims" in effect.provenance
-                else "",
+                "outlier dimensions": ", ".join(map(str, study.outlier_dims["dim"])),
             }
 
 
@@ -78,14 +71,17 @@ def mean() -> Rows:
         "3,000 reviews": ("gpt2-yelp", YELP, {"limit": 3_000}),
     }
     for name, (model, text, options) in texts.items():
-        few = {"controls": 39} if "917" not in name and "1,000" not in name else {}
+        few = "917" not in name and "1,000" not in name
         loaded = interp.load(MODELS[model])
-        effect = frequency.bias_effect(loaded, text, directions=["mean"], progress=False, **few, **options)
+        effect = frequency.bias_effect(loaded, text, directions=["mean"], progress=False, **options)
         kl = effect.kl.query("bias == 'mean'").set_index("scale")
         row = {"model": model, "text": name, "positions": f"{kl['n_tokens'].iloc[0]:,}"}
         row |= {f"λ = {scale:g}": f"{kl.loc[scale, 'kl_unigram_model']:.4f}" for scale in (1.0, 0.5, 0.0)}
-        drawn = effect.controls.query("bias == 'mean' and scale == 0 and kind == 'norm'")["kl_unigram_model"]
-        yield row | {"random": f"{drawn.min():.3f} to {drawn.max():.3f}" if few else ""}
+        if few:
+            study = interp.controls.study(loaded, text, directions="mean", progress=False, **options)
+            drawn = study.controls.query("bias == 'mean' and kind == 'norm'")["kl_unigram_model"]
+            row["random"] = f"{drawn.min():.3f} to {drawn.max():.3f}"
+        yield row
 
 
 def sinks() -> Rows:

@@ -12,6 +12,7 @@ from . import (
 )
 from .analyses import (
     attention as attention,
+    controls as controls,
     encoding as encoding,
     frequency as frequency,
     generation as generation,

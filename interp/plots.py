@@ -18,6 +18,7 @@ from interp.analyses.attention.figures import (
     outlier_contributions,
     outlier_values,
 )
+from interp.analyses.controls.figures import bands, outlier_parts, random_directions
 from interp.analyses.encoding.atlas.figures import direction_atlas
 from interp.analyses.encoding.figures import (
     dimension_slopes,
@@ -30,15 +31,7 @@ from interp.analyses.encoding.figures import (
     pruning,
     steering,
 )
-from interp.analyses.frequency.figures import (
-    bands,
-    bias_curve,
-    bias_ratio,
-    kl_by_scale,
-    outlier_parts,
-    projection,
-    random_directions,
-)
+from interp.analyses.frequency.figures import bias_curve, bias_ratio, kl_by_scale, projection
 from interp.analyses.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.analyses.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
 from interp.analyses.probing.atlas.figures import (

@@ -1,5 +1,6 @@
 from . import (
     attention as attention,
+    controls as controls,
     declare as declare,
     encoding as encoding,
     frequency as frequency,

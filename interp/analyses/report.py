@@ -8,13 +8,13 @@ from typing import Any
 
 from interp import corpora
 from interp.analyses.declare import Analysis, kinds, named, taken
-from interp.analyses.frequency.tables import word_frequencies
 from interp.analyses.generation import prompts
 from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import state_rows
 from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.counts import word_frequencies
 from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
 from interp.models.sites import Model, is_encoder

@@ -17,11 +17,13 @@ from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import Unigrams
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
+from interp.support.checks import warn
 from interp.support.paths import is_counts
 from interp.support.words import argument
 
-__all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of"]
+__all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of", "word_frequencies"]
 
+_ENOUGH_TOKENS = 10_000_000
 Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]
 """What `unigrams_of` takes: counts, an array or a file of counts, or a text to count (a file or a name)."""
 
@@ -113,6 +115,18 @@ def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *,
     if not isinstance(counts, Unigrams):
         raise TypeError(f"unigram counts must be Unigrams, an array or a file, found {type(counts).__name__}")
     return checked(model, counts)
+
+
+def word_frequencies(
+    model: Model, prepared: Batches, counts: Counts | None = None, *, column: str | None = None
+) -> Unigrams:
+    """`unigrams_of`, with a warning if the counts are those of the text itself and few."""
+    unigram = unigrams_of(model, prepared, counts, column=column)
+    if counts is None and shipped_counts(model) is None and unigram.n_tokens < _ENOUGH_TOKENS:
+        found = f"word frequencies come from {unigram.corpus}, {unigram.n_tokens:,} tokens"
+        why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
+        warn(f"{found}; {why}. Give counts of a larger corpus ({argument('unigram')})")
+    return unigram
 
 
 def checked(model: Model, counts: Unigrams) -> Unigrams:

@@ -15,7 +15,19 @@ from plotly.subplots import make_subplots
 from interp.figures.figure import Figure
 from interp.support.words import BIAS_WORD, DECODER_NAME, MISSING, class_words
 
-__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIRECTION_NAME", "DIVERGING", "FONTS", "LAYER", "LOG"]
+__all__ = [
+    "BIAS_LOOKS",
+    "BIAS_NAME",
+    "CHANCE",
+    "COLOURS",
+    "DARK",
+    "DASHES",
+    "DIRECTION_NAME",
+    "DIVERGING",
+    "FONTS",
+    "LAYER",
+    "LOG",
+]
 __all__ += ["SYMBOLS", "THIN", "TITLE_NAME", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
 __all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent", "whole_ticks"]
 
@@ -32,6 +44,11 @@ THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {name: re.sub("_(.+)", r"<sub>\1</sub>", word) for name, word in BIAS_WORD.items()}
 TITLE_NAME = BIAS_NAME | {"mean": "the mean input of the unembedding"}
+BIAS_LOOKS: dict[str, Style] = {
+    name: {"name": word, "color": colour, "symbol": symbol}
+    for (name, word), colour, symbol in zip(BIAS_NAME.items(), COLOURS, SYMBOLS, strict=False)
+}
+"""The look of each bias and direction."""
 DIRECTION_NAME = {"b_LN": BIAS_NAME["ln"], "-A": BIAS_NAME["slope"]}
 LAYER = "layer (from 0)"
 LOG = {"type": "log", "dtick": 1}

@@ -1,9 +1,11 @@
 from . import (
     adapter as adapter,
+    controls as controls,
     costs as costs,
     decoders as decoders,
     decoding as decoding,
     decomposition as decomposition,
+    directions as directions,
     divergences as divergences,
     diversity as diversity,
     keys as keys,

@@ -57,17 +57,27 @@ class Calibration:
     """How often a band of words is the true token, against the probability it is given, for each variant.
 
     `count` is how many positions gave a band a probability in each of ten bins of equal width, `mass` the sum of these
-    probabilities, and `true` how many of these positions had a token of the band.
+    probabilities p, `true` how many of these positions had a token of the band, and `variance` is `Σ p (1 − p)`.
     """
 
     count: Float[np.ndarray, "n_variants bands bins"]
     mass: Float[np.ndarray, "n_variants bands bins"]
     true: Float[np.ndarray, "n_variants bands bins"]
+    variance: Float[np.ndarray, "n_variants bands bins"]
 
     @property
     def error(self) -> Float[np.ndarray, "n_variants bands"]:
         """The expected calibration error `Σ_bins |mass − true| / n` (Naeini et al. 2015)."""
         return np.abs(self.mass - self.true).sum(-1) / self.count.sum(-1)
+
+    @property
+    def floor(self) -> Float[np.ndarray, "n_variants bands"]:
+        """The error to expect where true tokens are drawn from these probabilities, so that there is none but chance.
+
+        The mean absolute deviation of a sum of independent draws with variance v is taken to be `√(2v/π)`, that of a
+        normal distribution, and `2v` where that is less, as for a few draws of small probability.
+        """
+        return np.minimum(np.sqrt(2 * self.variance / np.pi), 2 * self.variance).sum(-1) / self.count.sum(-1)
 
     @property
     def predicted(self) -> Float[np.ndarray, "n_variants bands"]:
@@ -178,7 +188,7 @@ class MeanPredictions(LogitsObserver):
         self.add_state("nll", (most, n_rows, n_classes), "groups")
         self.add_state("count", (most, n_classes), "groups")
         if self._bands:
-            self.add_state("calibration", (most, 3, n_rows, len(self._bands), _BINS), "groups")
+            self.add_state("calibration", (most, 4, n_rows, len(self._bands), _BINS), "groups")
 
     def _arrange(self, shifts: Float[Tensor, "n_variants d_vocab"]) -> None:
         """Give each variant a row of the sums: all unedited ones the first, then those that share its exponential, then
@@ -359,7 +369,7 @@ class MeanPredictions(LogitsObserver):
         """The calibration without each group of texts, in the order of `sizes`."""
         return list(map(self._calibration, summed_others(self.state["calibration"][self._groups].cpu().numpy())))
 
-    def _calibration(self, sums: Float[np.ndarray, "3 rows bands bins"]) -> Calibration:
+    def _calibration(self, sums: Float[np.ndarray, "4 rows bands bins"]) -> Calibration:
         return Calibration(*sums[:, self._row_of])
 
     @property
@@ -396,13 +406,13 @@ def _check_finite(values: Tensor) -> None:
         raise ValueError(_NOT_FINITE)
 
 
-def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "3 n bands bins"]:
-    """For each band and bin of probability: the number of positions, the sum of their probabilities, and how often the
-    band was true."""
+def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "4 n bands bins"]:
+    """For each band and bin of probability: the number of positions, the sum of their probabilities, how often the band
+    was true, and the variance of that."""
     n, bands, _ = mass.shape
     which = (mass * _BINS).long().clamp(0, _BINS - 1)
     is_true = (true == torch.arange(bands, device=true.device)[:, None]).to(mass).expand(n, -1, -1)
-    sums = mass.new_zeros(3, n, bands, _BINS)
-    for into, values in zip(sums, (torch.ones_like(mass), mass, is_true), strict=True):
+    sums = mass.new_zeros(4, n, bands, _BINS)
+    for into, values in zip(sums, (torch.ones_like(mass), mass, is_true, mass * (1 - mass)), strict=True):
         into.scatter_add_(2, which, values)
     return sums

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype, is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
-from interp.support.words import MISSING, printed
+from interp.support.words import BIAS_WORD, MISSING, printed
 
 __all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns", "with_numbers"]
 
@@ -69,6 +69,22 @@ COMMON = {
     "draw": Column("draw", "Number of the random draw."),
     "seed": Column("seed", "Seed of the random numbers."),
     "scale": Column("λ", "The factor by which the bias is multiplied: 1 as trained, 0 removed."),
+    "bias": Column("bias", "What is scaled: b_LN, b_FC or b_last; mean is E[h], slope is −A.", BIAS_WORD),
+    "delta_kl": Column("ΔKL, nats", "How much further q is from word frequency than at λ = 1."),
+    "delta_kl_corrected": Column("ΔKL, corrected, nats", "Difference of corrected KL from λ = 1."),
+    "kind": Column(
+        "kind of control",
+        "What is drawn at random: a direction in the head's input, or the order of a bias's values.",
+        {
+            "isotropic": "any direction",
+            "norm": "any direction, of equal norm",
+            "effect": "any direction, of equal effect",
+            "embeddings": "a sum of output embeddings",
+            "centred embeddings": "a sum of centred output embeddings",
+            "orders": "the order of its values",
+        },
+    ),
+    "n_scored": Column("scored", "Number of positions whose next token is known."),
     "kl_unigram_model": Column("KL(u‖q), nats", "How far the mean prediction q is from word frequency u."),
     "js": Column("JS, nats", "Jensen–Shannon divergence of the two distributions: 0 if they are equal, at most log 2."),
     "perplexity": Column("perplexity", "exp of the mean negative log-likelihood of the true tokens."),

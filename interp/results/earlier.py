@@ -35,6 +35,14 @@ class Moved(NamedTuple):
 
 
 MOVED = {
+    "controls": Moved(
+        analysis="frequency",
+        tables={name: name for name in ("controls", "kl", "bands", "outlier_dims", "outliers")},
+        absent={},
+        renamed={},
+        caveat="these random directions are from an earlier version of interp, which did not draw sums of output "
+        "embeddings; run interp controls for a verdict",
+    ),
     "sinks": Moved(
         analysis="attention",
         tables={

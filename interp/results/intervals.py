@@ -9,14 +9,14 @@ of Applied Econometrics 38, 2023.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others"]
+__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others", "texts_read"]
 
 FEWEST_TEXTS = 20
 """With fewer texts (or pieces of longer texts) an interval is NaN, because it would contain the true value too rarely
@@ -170,6 +170,21 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
     known["texts_per_group"] = texts_per_group
     why = _too_few(groups, texts_per_group)
     return known if why is None else known | {"none": why}
+
+
+def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:
+    """How many texts intervals are over, for `interp.results.verdicts.judged`, or None if that is unknown.
+
+    Args:
+        intervals: what `about` has recorded.
+
+    Examples:
+        >>> texts_read(about(20, 3))
+        (60, 'text')
+    """
+    if not {"groups", "texts_per_group"} <= intervals.keys():
+        return None
+    return intervals["groups"] * intervals["texts_per_group"], "text"
 
 
 def _too_few(groups: int, texts_per_group: int) -> str | None:

@@ -7,13 +7,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, SupportsFloat
 
-__all__ = ["BIAS_WORD", "DECODER_NAME", "MISSING", "argument", "beginning_words", "capitalized", "class_words", "count"]
-__all__ += ["finer", "of_command_line", "printed", "quantised_words", "sentence", "within"]
+__all__ = ["BIAS_MEANING", "BIAS_WORD", "DECODER_NAME", "DISTANCE", "MISSING", "argument", "beginning_words"]
+__all__ += ["capitalized", "class_words", "count", "finer", "named_bias", "of_command_line", "printed"]
+__all__ += ["quantised_words", "sentence", "within", "without"]
 
 _OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
+BIAS_MEANING = {
+    "ln": "the bias of the final layer norm",
+    "fc": "the bias of the head's dense layer",
+    "last": "the bias of the logits",
+    "mean": "the mean input of the unembedding",
+    "slope": "the direction along which log-probability grows",
+}
+"""What these biases and directions are."""
+DISTANCE = "KL(u‖q) (the divergence of the mean prediction q from word frequency u)"
+"""How sentences name KL(u‖q)."""
 MISSING = "–"
 """What stands for a missing value."""
 _CLASS_WORD = {
@@ -47,6 +58,26 @@ def class_words(names: Iterable[str]) -> Mapping[str, str]:
         {}
     """
     return _CLASS_WORD if set(names) in _CLASSES else {}
+
+
+def named_bias(bias: str) -> str:
+    """How questions name a bias or direction.
+
+    Examples:
+        >>> named_bias("ln"), named_bias("mean")
+        ('b_LN', 'the mean input of the unembedding')
+    """
+    return BIAS_MEANING[bias] if bias == "mean" else BIAS_WORD[bias]
+
+
+def without(bias: str, scale: float) -> str:
+    """How sentences begin that say what happens without a bias or direction, or with a multiple of it.
+
+    Examples:
+        >>> without("ln", 0), without("mean", 0.5)
+        ('without b_LN (the bias of the final layer norm)', 'with 0.5 times E[h] (the mean input of the unembedding)')
+    """
+    return f"{'without' if scale == 0 else f'with {scale:g} times'} {BIAS_WORD[bias]} ({BIAS_MEANING[bias]})"
 
 
 def beginning_words(bos: object) -> str:

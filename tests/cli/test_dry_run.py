@@ -122,9 +122,9 @@ def test_what_the_run_would_refuse_is_refused(options, said, capsys):
 
 def test_what_no_model_can_be_asked_is_refused_before_loading(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("interp.models.load", lambda *_, **__: pytest.fail("a model was loaded"))
-    line = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "out")]
-    assert main([*line, "--controls", "5"]) == 2
-    assert "controls must be 0 or 39 or more, found 5" in capsys.readouterr().err
+    line = ["controls", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "out")]
+    assert main([*line, "--draws", "5"]) == 2
+    assert "'--draws': found 5, expected 39 or more" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -89,7 +89,7 @@ CASES: dict[str, Command] = {
     "a model in an unknown user's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
     "a run that is a file": ("is not a directory; expected the --out of a run", lambda w: ["show", str(w.corpus())]),
     "settings that an analysis does not have": (
-        "settings of frequency have 'scale'; expected options by name: bands, batch_size",
+        "settings of frequency have 'scale'; expected options by name: batch_size",
         full("report", settings='{"frequency": {"scale": [0]}}'),
     ),
     "settings that are a list": (
@@ -126,8 +126,8 @@ CASES: dict[str, Command] = {
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
     ),
     "a dry run of one band": (
-        "bands must be 0 or 2 or more, found 1",
-        lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--bands", "1", "--dry-run"],
+        "'--bands': found 1, expected 2 or more",
+        lambda w: ["controls", "--model", str(w.directory("gpt2")), "--bands", "1", "--dry-run"],
     ),
     "a dry run of a sink that draws more than all attention": (
         "epsilon is a share of attention and must lie between 0 and 1, found 2.0",
@@ -142,13 +142,13 @@ CASES: dict[str, Command] = {
         lambda w: ["probing", "--model", str(w.directory("gpt2")), "--l0-strengths", "2", "--dry-run"],
     ),
     "a dry run of a report with too few controls": (
-        "controls must be 0 or 39 or more, found 5",
+        "draws must be at least 39, found 5",
         lambda w: [
             "report",
             "--model",
             str(w.directory("gpt2")),
             "--settings",
-            '{"frequency": {"controls": 5}}',
+            '{"controls": {"draws": 5}}',
             "--dry-run",
         ],
     ),

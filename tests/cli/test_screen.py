@@ -130,8 +130,8 @@ def test_the_exit_codes_are_documented_once() -> None:
     ("command", "message"),
     [
         (["frequency", "--dtype", "int8"], "--dtype 'int8'"),
-        (["frequency", "--bands", "1"], "bands must be 0 or 2 or more"),
-        (["report", "--settings", '{"frequency": {"controls": 5}}'], "controls must be 0 or 39 or more"),
+        (["frequency", "--scales", "0,0"], "has a number twice"),
+        (["report", "--settings", '{"controls": {"draws": 5}}'], "draws must be at least 39"),
         (["report", "--settings", '{"frequency": {}, "frequency": {}}'], "it has a key twice"),
     ],
 )

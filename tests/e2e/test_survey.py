@@ -105,17 +105,24 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
         return passes
 
     monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
-    settings = SHORT | {"frequency": {"scales": (0, 1), "bands": 3}}
+    settings = SHORT | {"frequency": {"scales": (0, 1)}, "controls": {"bands": 3}}
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
     found = ask_all(load_toy("llama"), texts, more=True, **how)
-    assert [result.analysis for result in found] == ["frequency", "attention", "sinks", "encoding", "probing"]
-    assert asked["frequency"]["controls"] == 39
-    effect = found[0]
+    assert [result.analysis for result in found] == [
+        "frequency",
+        "controls",
+        "attention",
+        "sinks",
+        "encoding",
+        "probing",
+    ]
+    assert asked["frequency"]["directions"] == ("mean", "slope")
+    effect, drawn = found[:2]
     assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]
-    assert effect.bands["band"].nunique() == 3
-    assert set(effect.controls["kind"]) == {"norm", "effect"}
-    page = section(effect)
-    assert {"controls", "bands", "curve_mean", "projection_slope"} <= set(page.figures)
+    assert {"curve_mean", "projection_slope"} <= set(section(effect).figures)
+    assert drawn.bands["band"].nunique() == 3
+    assert drawn.controls.groupby("kind").size().eq(39 * 2).all()
+    assert {"controls", "bands"} <= set(drawn.section.figures)
 
 
 def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, capsys):

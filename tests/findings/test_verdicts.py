@@ -90,49 +90,64 @@ def test_an_interval_lies_on_a_side():
     ]  # fmt: skip
 
 
-def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, control=0.3):
+def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, draws=None, before=0.1):
     kl = pd.DataFrame({"bias": bias, "scale": [scale, 1.0], "delta_kl": [delta, 0.0]})
-    kl = kl.assign(delta_kl_corrected=kl["delta_kl"], delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
+    kl = kl.assign(kl_unigram_model=kl["delta_kl"] + before, delta_kl_corrected=kl["delta_kl"])
+    kl = kl.assign(delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
     columns = {"bias": bias, "spearman": spearman, "spearman_low": spearman - 0.1, "spearman_high": spearman + 0.1}
-    projection = pd.DataFrame([columns | {"n_controls": 39, "control_spearman": control}])
-    return of_biases(kl, projection.iloc[: int(bias != "fc")])
+    projection = pd.DataFrame([columns | {"n_types": 50}])
+    drawn = {"isotropic": 0.2, "embeddings": 0.2, "centred embeddings": 0.2, "orders": 0.1} | (draws or {})
+    table = pd.DataFrame(
+        [{"kind": kind, "spearman": x} for kind, most in drawn.items() for x in np.linspace(-most, most, 399)]
+    )
+    return of_biases(kl, projection.iloc[: int(bias != "fc")], table, {"groups": 20, "texts_per_group": 2})
 
 
 @pytest.mark.parametrize(
-    ("delta", "low", "high", "spearman", "verdict"),
+    ("delta", "low", "high", "before", "verdict"),
     [
-        (0.2, 0.1, 0.3, 0.8, "yes"),
-        (0.2, 0.1, 0.3, 0.25, "partly"),  # a random direction is just as close to log u
-        (-0.2, -0.3, -0.1, 0.8, "no"),
-        (0.2, -0.1, 0.5, 0.8, "cannot tell"),
-        (0.2, NONE, NONE, 0.8, "cannot tell"),
-        (0.0, 0.0, 0.0, 0.8, "cannot tell"),
+        (0.2, 0.1, 0.3, 0.1, "yes"),
+        (0.2, 0.1, 0.3, 5.0, "cannot tell"),  # 5 % of KL as trained is .25
+        (0.003, 0.002, 0.004, 0.01, "no"),
+        (-0.2, -0.3, -0.1, 0.1, "no"),
+        (0.2, -0.1, 0.5, 0.1, "cannot tell"),
+        (0.2, NONE, NONE, 0.1, "cannot tell"),
+        (0.0, 0.0, 0.0, 0.1, "no"),
     ],
 )
-def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman, verdict):
-    moved, _ = of_bias(delta, low, high, spearman=spearman)
+def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, before, verdict):
+    moved, _ = of_bias(delta, low, high, before=before)
     assert moved.question == "Are predictions further from word frequency without b_LN?"
     assert (moved.verdict, moved.value) == (verdict, delta)
-    assert str(moved).endswith(". No, the opposite.") == (verdict == "no")
-    assert f"with log u: {spearman:+.3f}; the largest for 39 random directions: +0.300" in str(moved)
+    assert str(moved).endswith(". No, the opposite.") == (delta < 0)
+    if delta == 0.2 and low == -0.1:
+        assert "about 91 texts would decide it" in str(moved)
 
 
 @pytest.mark.parametrize(
-    ("spearman", "control", "verdict"),
-    [(0.8, 0.3, "yes"), (0.8, 0.9, "partly"), (-0.8, 0.3, "no"), (0.0, -1.0, "cannot tell")],
-)
-def test_what_a_bias_adds_follows_word_frequency(spearman, control, verdict):
-    _, follows = of_bias(0.2, 0.1, 0.3, spearman=spearman, control=control)
+    ("spearman", "draws", "verdict"),
+    [(0.8, {}, "yes"), (0.8, {"embeddings": 0.9}, "partly"), (0.8, {"embeddings": 1, "isotropic": 1}, "cannot tell"),
+     (-0.8, {}, "no"), (0.0, {}, "cannot tell"), (0.8, {"orders": 0.9}, "yes")],
+)  # fmt: skip
+def test_what_a_bias_adds_follows_word_frequency(spearman, draws, verdict):
+    _, follows = of_bias(0.2, 0.1, 0.3, spearman=spearman, draws=draws)
     assert follows.verdict == verdict
+    if verdict == "partly":
+        assert "does not pass random sums of output embeddings, which share their common direction" in str(follows)
+
+
+def test_the_bias_of_the_logits_is_compared_with_random_orders_of_its_values():
+    _, follows = of_bias(0.2, 0.1, 0.3, bias="last", draws={"embeddings": 0.9})
+    assert follows.verdict == "yes"
+    assert "399 random orders of its values: median 0.000, p = 0.003" in str(follows)
 
 
 def test_other_scales_and_biases_are_named():
     assert of_bias(0.1, 0.0, 0.2, scale=0.5)[0].question.endswith("with b_LN times 0.5?")
     assert [one.question[:4] for one in of_bias(0.0, 0.0, 0.0, scale=1.0)] == ["Does"]
     (dense,) = of_bias(0.2, 0.1, 0.3, bias="fc")
-    assert (dense.verdict, dense.question[-6:]) == ("partly", " b_FC?")  # it has no control
-    assert str(dense).endswith("[+0.100, +0.300]; there is no control for b_FC. Partly.")
-    assert of_bias(0.1, 0.0, 0.2, spearman=NONE, control=NONE)[1:] == ()
+    assert (dense.verdict, dense.question[-6:]) == ("yes", " b_FC?")
+    assert of_bias(0.1, 0.0, 0.2, spearman=NONE)[1:] == ()
 
 
 def of_outlier(effect, half, directions, ordinary, *, before=0.5, after=0.2, dims="48"):

@@ -28,16 +28,6 @@ CASES: dict[str, Case] = {
         ("scales", ["a"]),
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=["a"], **quiet),
     ),
-    "part of a band": (
-        TYPE,
-        ("bands", 2.5),
-        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, bands=2.5, **quiet),
-    ),
-    "a name for controls": (
-        TYPE,
-        ("controls", "'39'"),
-        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls="39", **quiet),
-    ),
     "no scale": (
         BAD,
         ("scales", []),
@@ -47,21 +37,6 @@ CASES: dict[str, Case] = {
         BAD,
         (5, "types", 67),
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, unigram=np.arange(5), **quiet),
-    ),
-    "too few controls": (
-        BAD,
-        ("controls", 20),
-        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls=20, **quiet),
-    ),
-    "controls of nothing": (
-        BAD,
-        ("controls", "scale", 1),
-        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls=39, scales=[1], **quiet),
-    ),
-    "one band": (
-        BAD,
-        ("bands", 0, 2, 1),
-        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, bands=1, **quiet),
     ),
     "an unknown direction": (
         BAD,
@@ -81,9 +56,7 @@ CASES: dict[str, Case] = {
     "a text shorter than one row": (
         BAD,
         (24, "row"),
-        lambda w: frequency.bias_effect(
-            w.model("gpt2"), ["w1 w2"], directions=["mean"], controls=39, unigram=w.counts, **quiet
-        ),
+        lambda w: frequency.bias_effect(w.model("gpt2"), ["w1 w2"], directions=["mean"], unigram=w.counts, **quiet),
     ),
     "counts in a list": (
         TYPE,

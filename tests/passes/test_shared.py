@@ -13,13 +13,13 @@ import interp
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.controls.outliers import PartPredictions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.orders import Agreements
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.twins import ScaledPredictions
-from interp.analyses.frequency.outliers import PartPredictions
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean

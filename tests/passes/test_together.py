@@ -14,6 +14,7 @@ from interp import corpora, encoding
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
+from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.orders import Agreements
@@ -21,7 +22,6 @@ from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions
-from interp.analyses.frequency.outliers import OutlierDims, PartPredictions
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses

@@ -177,7 +177,7 @@ def test_one_name_or_number_is_taken_as_a_list(effect):
 def test_options_hold_what_they_are_given_as_a_tuple():
     asked = FrequencyOptions(biases="ln", scales=0.5, directions="mean", column="text")
     assert (asked.biases, asked.scales, asked.directions) == (("ln",), (0.5,), ("mean",))
-    assert (asked.column, asked.controls) == ("text", 0)
+    assert (asked.column, asked.seed) == ("text", None)
     asked = ProbingOptions(states=3, methods="dense", tasks="causative", state=2)
     assert (asked.states, asked.methods, asked.tasks, asked.state) == ((3,), ("dense",), ("causative",), 2)
 

@@ -6,30 +6,20 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.frequency import BiasEffect
-from interp.analyses.frequency.directions import nearest, uncorrected
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
-from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, TITLE_NAME, figure, panels, scale_styles, translucent
+from interp.figures.style import BIAS_LOOKS, BIAS_NAME, CHANCE, GREY, LOG, TITLE_NAME, figure, scale_styles, translucent
 from interp.models.head import Bias
 from interp.support.choices import Direction
 from interp.support.words import printed
 
-__all__ = ["bands", "bias_curve", "bias_ratio", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
+__all__ = ["bias_curve", "bias_ratio", "kl_by_scale", "projection"]
 
 _MOST_CURVES = 5
-_LOOKS = {
-    "ln": {"name": BIAS_NAME["ln"], "color": style.BLUE, "symbol": "circle"},
-    "fc": {"name": BIAS_NAME["fc"], "color": style.VERMILION, "symbol": "square"},
-    "last": {"name": BIAS_NAME["last"], "color": style.GREEN, "symbol": "diamond"},
-    "mean": {"name": BIAS_NAME["mean"], "color": style.PINK, "symbol": "triangle-up"},
-    "slope": {"name": BIAS_NAME["slope"], "color": style.AMBER, "symbol": "x"},
-}
 _ADDED = {"last": ("b<sub>last</sub>", "bias_last")} | {
     name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for name in ("ln", "mean", "slope")
 }
-_KIND = {"norm": "of equal norm", "effect": "of equal effect"}
-_RANDOM = {"color": GREY, "symbol": "circle-open"}
 
 
 def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
@@ -145,7 +135,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
     log_u, added = np.log(seen["unigram"]), seen[column]
-    add_types(out, seen, log_u, added, _LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
+    add_types(out, seen, log_u, added, BIAS_LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
     ends = log_u.iloc[[0, -1]] if len(seen) else log_u
     fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
     add_series(out, fitted, {"name": "least squares", "color": GREY, "dash": "dash"}, hoverinfo="skip")
@@ -174,126 +164,6 @@ def kl_by_scale(effect: BiasEffect) -> Figure:
         kl = part.sort_values("scale").set_index("scale")
         values = kl["kl_corrected" if known else "kl_unigram_model"]
         bars = error_bars(values, kl["kl_low"], kl["kl_high"]) if known else None
-        look = _LOOKS[str(bias)]
+        look = BIAS_LOOKS[str(bias)]
         add_series(out, values, look, hover=hover, size=9, customdata=kl["perplexity"], showlegend=True, error_y=bars)
     return out.update_yaxes(rangemode="tozero")
-
-
-def random_directions(effect: BiasEffect) -> Figure:
-    """ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of its norm
-    and of its effect.
-
-    Raises:
-        ValueError: a run without controls.
-
-    Examples:
-        >>> import interp
-        >>> from interp.testing import toy_decoder
-        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
-        >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> asked = {"scales": [0, 1], "controls": 39}
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
-        >>> [len(points.x) for points in random_directions(effect).data]  # and b_LN, in both panels
-        [39, 1, 39, 1]
-    """
-    _check_asked(effect.controls, "controls")
-    scale = nearest(effect.controls["scale"].tolist(), 0)
-    biases = effect.controls["bias"].drop_duplicates().tolist()
-    names = [f"{effect.controls['draw'].nunique()} random directions {kind}" for kind in _KIND.values()]
-    out = panels("The effect beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
-    beside = effect.controls[effect.controls["scale"] == scale]
-    own = uncorrected(effect.kl[effect.kl["scale"] == scale]).set_index("bias").loc[biases]
-    for panel, kind in enumerate(_KIND, 1):
-        drawn = beside[beside["kind"] == kind]
-        points = drawn["bias"].map(BIAS_NAME).set_axis(drawn["delta_kl"].round(4))
-        add_series(out, points, _RANDOM | {"name": "random"}, mode="markers", size=7, legend=panel == 1, panel=panel)
-        for bias, row in own.iterrows():
-            look = _LOOKS[str(bias)]
-            value = pd.Series(look["name"], [row["delta_kl"]])
-            bars = error_bars(*(own[f"delta_kl{end}"].loc[[str(bias)]] for end in ("", "_low", "_high")))
-            how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
-            add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **how)
-    return out.update_yaxes(autorange="reversed", type="category")
-
-
-def bands(effect: BiasEffect) -> Figure:
-    """What each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
-    calibration error of the band's probability, with 95 % intervals.
-
-    Raises:
-        ValueError: a run without bands.
-
-    Examples:
-        >>> import interp
-        >>> from interp.testing import toy_decoder
-        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
-        >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> asked = {"scales": [0, 1], "bands": 2}
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
-        >>> [line.x.tolist() for line in bands(effect).data]
-        [[1, 2], [1, 2]]
-    """
-    _check_asked(effect.bands, "bands")
-    scale = nearest([*effect.bands["scale"]], 0)
-    measures = {"delta_nll": "Δ NLL, nats", "delta_calibration_error": "Δ calibration error"}
-    title, x = "What rare and frequent words lose", "band of word frequency (1: the most frequent)"
-    out = panels(title, x, subtitle=f"λ = {scale:g} against 1")
-    for panel, (name, label) in enumerate(measures.items(), 1):
-        for bias, part in effect.bands[effect.bands["scale"] == scale].groupby("bias", sort=False):
-            table = part.set_index("band")
-            low, high = table[f"{name}_low"], table[f"{name}_high"]
-            bars = error_bars(table[name], low, high) if low.notna().all() else None
-            hover = "band %{x}: %{y:+.3f}"
-            add_series(
-                out, table[name], _LOOKS[str(bias)], hover=hover, size=9, legend=panel == 1, panel=panel, error_y=bars
-            )
-        out.update_yaxes(title_text=label, row=1, col=panel)
-    return out.update_xaxes(dtick=1)
-
-
-def outlier_parts(effect: BiasEffect) -> Figure:
-    """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
-    with 95 % intervals, next to random parts of the input with the same norm.
-
-    Raises:
-        ValueError: a run without outlier dimensions, or that did not look for them.
-
-    Examples:
-        >>> import interp
-        >>> from interp.testing import toy_decoder
-        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5 w6 w7"] * 20
-        >>> model.ln_final.b.data[5] = 30  # an outlier dimension
-        >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> asked = {"scales": [0, 1], "outliers": True}
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
-        >>> [trace.name for trace in outlier_parts(effect).data if trace.showlegend]  # with controls, random parts too
-        ['outlier dimensions']
-    """
-    _check_asked(effect.outliers, "outliers")
-    names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
-    out = panels("Outlier dimensions of the head's input", "")
-    drawn, own = (effect.outliers[effect.outliers["of"] == of] for of in ("random", "outliers"))
-    look = {"name": "outlier dimensions", "color": style.VERMILION, "symbol": "diamond"}
-    for panel, (measure, label) in enumerate(
-        {"kl_unigram_model": "KL(u‖q), nats", "entropy": "entropy, nats"}.items(), 1
-    ):
-        points = drawn["part"].map(names).set_axis(drawn[measure].round(4))
-        add_series(
-            out, points, _RANDOM | {"name": "random parts"}, mode="markers", size=7, legend=panel == 1, panel=panel
-        )
-        value = own["part"].map(names).set_axis(own[measure])
-        ends = {"array": own[f"{measure}_high"] - own[measure], "arrayminus": own[measure] - own[f"{measure}_low"]}
-        bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | ends
-        how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel, "error_x": bars}
-        add_series(out, value, look, hover=f"{label} %{{x:.3f}}<extra></extra>", **how)
-        out.update_xaxes(title_text=label, row=1, col=panel)
-    order = list(names.values())[::-1]
-    return out.update_yaxes(type="category", categoryorder="array", categoryarray=order).update_yaxes(
-        showticklabels=False, col=2
-    )
-
-
-def _check_asked(table: pd.DataFrame, option: str) -> None:
-    """Raise ValueError for an empty table."""
-    if table.empty:
-        raise ValueError(f"this result has no {option}: none were found, or it was run without {option}= (--{option})")

@@ -20,16 +20,7 @@ class FrequencyOptions(CountsOptions, MaskedTextOptions):
         "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A. "
         "Default: E[h] if the head has no b_LN.",
     )
-    controls: int = option(
-        0, "Number of random directions of each kind, to compare b_LN and the directions with; at least 39.", least=0
-    )
-    bands: int = option(
-        0, "Number of bands of word frequency in which to measure NLL and calibration; at least 2.", least=0
-    )
-    outliers: bool = option(
-        False, "Also predict from the outlier dimensions of the head's input alone, and without them."
-    )
-    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", kind="seed", least=0)
+    seed: int | None = option(None, "Seed for masking. Default: 0.", kind="seed", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:
@@ -48,11 +39,11 @@ ANALYSIS = Analysis(
     options=FrequencyOptions,
     answer="interp.analyses.frequency.tables:bias_effect",
     result="interp.analyses.frequency.tables:BiasEffect",
-    check="interp.analyses.frequency.further:check_asked",
+    check="interp.analyses.frequency.tables:check_asked",
     cost="interp.analyses.frequency.costs:dry_run",
     impossible="interp.analyses.frequency.tables:why_impossible",
     in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
-    more={"directions": ("mean", "slope"), "controls": 39, "bands": 5, "outliers": True},
+    more={"directions": ("mean", "slope")},
     paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate, "bos": "auto"},
     paper_help="each bias removed (λ = 0) or kept, 12 % of an encoder's tokens masked",
 )

@@ -5,39 +5,35 @@ Head", Findings of ACL 2023.
 """
 
 import itertools
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import rankdata
 
-from interp.analyses.frequency.bands import band_findings
 from interp.analyses.frequency.columns import IN_PAPER, MEANINGS
-from interp.analyses.frequency.directions import control_findings, ranks, why_no_directions
 from interp.analyses.frequency.findings import findings, misfit
-from interp.analyses.frequency.further import check_asked, look_further
 from interp.analyses.frequency.options import FrequencyOptions
-from interp.analyses.frequency.outliers import outlier_findings
-from interp.corpora.batching import Batches, Text, predicted_batches
-from interp.corpora.counts import Counts, shipped_counts, unigrams_of
+from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.counts import word_frequencies
 from interp.corpora.unigrams import Unigrams
+from interp.instruments.controls import DirectionKind, random_directions, rank_correlations, spearman_of
+from interp.instruments.directions import check_directions, head_directions, why_no_directions
 from interp.instruments.measures import CORRELATIONS, correlations, measures
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import Bias, PredictionHead, prediction_head
 from interp.models.sites import Model
 from interp.models.spelling import token_names
-from interp.passes.execution import Passes, asks
+from interp.passes.execution import Passes, Reading, asks
 from interp.results.dense import Dense
 from interp.results.findings import Finding, over_texts
 from interp.results.result import Result, provenance
-from interp.support.checks import warn
+from interp.support.checks import check_scales
 from interp.support.choices import Direction, Several, listed
-from interp.support.words import argument
 
-__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
+__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "why_impossible"]
 
 Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
 Edited: TypeAlias = Bias | Direction
@@ -45,9 +41,8 @@ Edited: TypeAlias = Bias | Direction
 Effects: TypeAlias = dict[Edited, Numbers]
 """What each of them adds to every logit. b_FC is not included, because its effect is not constant."""
 
-_ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-_CONTROLS = 39  # a bias that is no different from them lies above all of them 1 time in 40
+_DRAWS = 399  # random directions of each kind
 _FEWEST_TYPES = 3  # types that a line needs
 _SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
 _SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
@@ -63,7 +58,7 @@ class BiasEffect(Result):
       have a known target. `…_corrected` is without the bias of a mean over few positions. The ends of the 95 %
       intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
       and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are listed
-      among the biases (`interp.frequency.directions`).
+      among the biases (`interp.instruments.directions`).
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
       per token. Values that do not exist are NaN.
     - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an
@@ -71,27 +66,13 @@ class BiasEffect(Result):
       `probabilities.table` all.
     - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): the mean predicted
       probability of types, in bins of equal width in log u.
-    - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types, n_controls,
-      control_spearman): what the bias adds to the logits against log u. The slope is the τ of an equivalent logit
-      adjustment. Intervals are over types. `control_spearman` is the largest correlation for any of 39 random
-      directions in place of b_LN, or for b_last with its values in random order.
+    - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types): what the bias adds to the
+      logits against log u. The slope is the τ of an equivalent logit adjustment. Intervals are over types.
+    - `projection_draws` (kind, draw, spearman): the same correlation for 399 random directions of each kind in place of
+      b_LN, E[h] or −A (see `interp.instruments.controls.random_directions`), and for b_last with its values in random
+      order.
     - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u` for
       comparison (Menon et al. 2021), at the τ that is equivalent to b_LN, and at 1.
-    - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
-      excess_nll): random directions in place of b_LN and of each direction, with the same `norm` or the same `effect`
-      (the SD, over types that occur, of what it adds to the logits), at the λ nearest to 0 and ½. Columns are as in
-      `kl` and `bands`.
-    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
-      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): for each band of
-      word frequency (1 is the most frequent), the share of true tokens and the mean probability. `excess_nll` is ΔNLL
-      minus that of all tokens. See `interp.frequency.bands`.
-    - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
-    - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
-      n_predicted, n_tokens): predictions from outlier dimensions `alone` and `without` them, and the same for `random`
-      parts of the input with the same norm, at no more than about 2,000 positions. `n_predicted` counts the tokens that
-      are most likely at some position. See `interp.frequency.outliers`.
-
-    The last four tables are empty if they were not asked for.
     """
 
     analysis: ClassVar[str] = "frequency"
@@ -104,24 +85,13 @@ class BiasEffect(Result):
     probabilities: Dense = field(metadata={"dims": ("bias", "scale", "token_id")})
     curve: pd.DataFrame
     projection: pd.DataFrame
+    projection_draws: pd.DataFrame
     adjustment: pd.DataFrame
-    controls: pd.DataFrame
-    bands: pd.DataFrame
-    outlier_dims: pd.DataFrame
-    outliers: pd.DataFrame
-
-    @property
-    def ranks(self) -> pd.DataFrame:
-        """The rank of each ΔKL among those of random directions; see `interp.frequency.directions.ranks`."""
-        return ranks(self.kl, self.controls)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        unranked = self.kl[~self.kl["bias"].isin(self.controls["bias"])]
-        found = control_findings(self.kl, self.controls) + findings(unranked, self.projection)
-        found += band_findings(self.bands, self.controls)
-        found += outlier_findings(self.outlier_dims, self.outliers)
-        return over_texts(found, self.provenance.get("intervals", {}))
+        intervals = self.provenance.get("intervals", {})
+        return over_texts(findings(self.kl, self.projection, self.projection_draws, intervals), intervals)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -130,6 +100,12 @@ class BiasEffect(Result):
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         return {"kl": (self.where, self.kl[_SHOWN])}
+
+
+def check_asked(options: FrequencyOptions) -> None:
+    """Raise ValueError for scales that repeat or are not finite, and for unknown directions."""
+    check_scales(options.scales)
+    check_directions(options.directions)
 
 
 def why_impossible(
@@ -153,7 +129,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     to the logits, and only b_FC needs the head to be computed again.
 
     A model without b_LN (Llama, Qwen, Gemma, …) is asked about E[h], the mean input of the unembedding, in the same
-    way; another pass before the first finds it. See `interp.frequency.directions`.
+    way; another pass before the first finds it. See `interp.instruments.directions`.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. If the word frequencies are those of this text
     (the whole text, regardless of `limit`) and it has fewer than ten million tokens, there is a warning, because
@@ -161,9 +137,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
 
     Raises:
         ValueError: the model does not have a bias; scales are repeated or not finite; unigram counts belong to another
-            vocabulary; the text has no position to read; there are fewer than 39 controls, or one band; or directions
-            (E[h] too) or outlier dimensions are those of a folded model, or of one that soft-caps its logits.
-        RuntimeError: directions, controls or outlier dimensions are asked for while the head has other hooks.
+            vocabulary; the text has no position to read; or directions (E[h] too) are those of a folded model, or of
+            one that soft-caps its logits.
+        RuntimeError: directions are asked for while the head has other hooks.
 
     Examples:
         >>> import interp
@@ -176,17 +152,18 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     check_asked(options)
     head = prediction_head(model)
     chosen, directions = _chosen(model, options.biases, options.directions)
-    options = replace(options, directions=directions)
     scales = [float(scale) for scale in listed(options.scales)]
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()
-    further = yield from look_further(model, prepared, chosen, scales, u, options)
+    vectors = yield from head_directions(model, prepared, directions)
 
     effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
-    effects |= {name: head.embeddings.dot(vector[None])[0].cpu().numpy() for name, vector in further.vectors.items()}
-    scaled: list[Edited] = [*chosen, *further.vectors]
-    projection = _projection(head, {name: effects[name] for name in scaled if name in effects}, u, real)
+    effects |= {name: head.embeddings.dot(vector[None])[0].cpu().numpy() for name, vector in vectors.items()}
+    scaled: list[Edited] = [*chosen, *vectors]
+    constant = {name: effects[name] for name in scaled if name in effects}
+    seen = (u > 0) & real
+    projection = _projection(constant, u, seen)
     edits = pd.DataFrame(itertools.product(scaled, scales), columns=["bias", "scale"])
     variants = [_variant(effects, name, scale) for name, scale in edits.itertuples(index=False)]
     taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
@@ -194,10 +171,8 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
     if 1.0 not in scales:
         variants.append(Variant(name="unedited"))
-    predictions = MeanPredictions(
-        model, variants, grouped=True, bands=further.bands if further.measures_bands else None
-    )
-    yield further.readings(prepared, predictions)
+    predictions = MeanPredictions(model, variants, grouped=True)
+    yield [Reading("word frequency", prepared, [predictions])]
 
     unedited = scales.index(1.0) if 1.0 in scales else len(variants) - 1
     measured = measures(predictions, u, unedited)
@@ -205,14 +180,16 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     types = _types(model, np.flatnonzero(real), counts, effects)
     tables: dict[str, Any] = {"kl": edits.join(measured), "types": types}
     tables |= {"curve": _curve(edits, q, u), "projection": projection}
+    tables["projection_draws"] = _projection_draws(head, constant, u, seen)
     labels = {"token_id": types["token_id"], "bias": scaled, "scale": scales}
     means = q[:, real].reshape(len(scaled), len(scales), -1)
     tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
     tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measured[len(edits) :].reset_index(drop=True))
-    tables |= further.tables(predictions, edits, u, unedited)
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    asked = {"unigram": unigram, "scales": scales, "intervals": predictions.intervals, "controls": options.controls}
-    about = provenance(model, prepared.about, **asked, n_tokens=predictions.n_tokens)
+    about = provenance(
+        model, prepared.about, unigram=unigram, scales=scales, intervals=predictions.intervals,
+        n_tokens=predictions.n_tokens,
+    )  # fmt: skip
     return BiasEffect(provenance=about, **tables)
 
 
@@ -236,18 +213,6 @@ def _chosen(
         instead = f"nor can its mean input be scaled: {why}" if why else "leave directions out to scale its mean input"
         raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {instead}")
     return scaled, tuple(listed(directions))
-
-
-def word_frequencies(
-    model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None
-) -> Unigrams:
-    """`interp.corpora.counts.unigrams_of`, with a warning if the counts are those of the text itself and few."""
-    counts = unigrams_of(model, prepared, given, column=column)
-    if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
-        found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"
-        why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
-        warn(f"{found}; {why}. Give counts of a larger corpus ({argument('unigram')})")
-    return counts
 
 
 def _variant(effects: Effects, bias: Edited, scale: float) -> Variant:
@@ -280,42 +245,40 @@ def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Number
     return table
 
 
-def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
-    """Correlations and least-squares slope of each constant effect on log u, over real types with u > 0, and the
-    largest Spearman correlation of its controls."""
-    keep = (u > 0) & real
-    log_u = np.log(u[keep])
-    enough = len(log_u) >= _FEWEST_TYPES and np.ptp(log_u) > 0
+def _projection(effects: Effects, u: Numbers, seen: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
+    """Correlations and least-squares slope of each constant effect on log u, over the real types that occur."""
+    log_u = np.log(u[seen])
     rows = []
     for bias, effect in effects.items():
-        row: dict[str, Any] = {"bias": bias, "n_controls": _CONTROLS}
-        if enough and np.ptp(effect[keep]) > 0:
-            others = _controls(head, bias, effect, keep)
-            row |= correlations(log_u, effect[keep])
-            row["control_spearman"] = _rank_correlations(log_u, others).max()
+        row: dict[str, Any] = {"bias": bias}
+        if _can_correlate(log_u) and np.ptp(effect[seen]) > 0:
+            row |= correlations(log_u, effect[seen])
         rows.append(row)
-    columns = ["bias", *CORRELATIONS, "n_types", "n_controls", "control_spearman"]
-    return pd.DataFrame(rows, columns=columns).assign(n_types=len(log_u))
+    return pd.DataFrame(rows, columns=["bias", *CORRELATIONS]).assign(n_types=len(log_u))
 
 
-def _rank_correlations(
-    x: Float[np.ndarray, " types"], others: Float[np.ndarray, "controls types"]
-) -> Float[np.ndarray, " controls"]:
-    """Spearman's correlation of x with each of the others."""
-    ranks = rankdata(np.vstack([x, others]), axis=1)
-    apart = ranks - ranks.mean(1, keepdims=True)
-    found: Float[np.ndarray, " controls"] = apart[1:] @ apart[0] / np.linalg.norm(apart[1:], axis=1)
-    return found / np.linalg.norm(apart[0])
+def _projection_draws(
+    head: PredictionHead, effects: Effects, u: Numbers, seen: Bool[np.ndarray, " d_vocab"]
+) -> pd.DataFrame:
+    """Spearman's correlations with log u, over the real types that occur, of what random directions add to the logits,
+    and of b_last with its values in random order."""
+    log_u = np.log(u[seen])
+    parts = []
+    if _can_correlate(log_u) and effects.keys() - {"last"}:
+        real = head.embeddings.of(head.real.cpu().numpy())
+        for kind in get_args(DirectionKind):
+            directions = random_directions(real, kind, _DRAWS)
+            parts.append(
+                pd.DataFrame({"kind": kind, "spearman": spearman_of(log_u, head.embeddings.of(seen), directions)})
+            )
+    if _can_correlate(log_u) and "last" in effects:
+        rng = np.random.default_rng(0)
+        orders = np.stack([rng.permutation(log_u) for _ in range(_DRAWS)])
+        parts.append(pd.DataFrame({"kind": "orders", "spearman": rank_correlations(effects["last"][seen], orders)}))
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["kind", "spearman"])
+    table.insert(1, "draw", table.groupby("kind").cumcount())
+    return table
 
 
-def _controls(
-    head: PredictionHead, bias: Edited, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
-) -> Float[np.ndarray, "controls types"]:
-    """What random directions add to the logits in place of b_LN or of a direction in the head's input. For b_last,
-    these are its values in random order."""
-    rng = np.random.default_rng(0)
-    if bias == "last":
-        return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])
-    directions = rng.standard_normal((_CONTROLS, head.embeddings.d_model), dtype=np.float32)
-    found: Float[np.ndarray, "controls types"] = head.embeddings.of(keep).dot(torch.from_numpy(directions)).numpy()
-    return found
+def _can_correlate(log_u: Float[np.ndarray, " types"]) -> bool:
+    return len(log_u) >= _FEWEST_TYPES and bool(np.ptp(log_u) > 0)

@@ -9,7 +9,6 @@ Source: Macocco, Graichen, Boleda and Baroni, "Not a nuisance but a useful heuri
 tokens in language models", BlackboxNLP 2025. The threshold is ours.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +18,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.frequency.findings import DISTANCE
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, sample_positions
 from interp.instruments.divergences import Distribution, js, kl
@@ -31,10 +29,9 @@ from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.models.softmax import over_types
 from interp.passes.execution import Passes, Reading
 from interp.passes.observers import Observer, fingerprint
-from interp.results.findings import Finding, side
 from interp.results.intervals import jackknife, summed_others
 
-__all__ = ["OUTLIER_COLUMNS", "OutlierDims", "Outliers", "PartPredictions", "outlier_dims", "outlier_findings"]
+__all__ = ["OUTLIER_COLUMNS", "OutlierDims", "Outliers", "PartPredictions", "outlier_dims"]
 
 _SD = 3.0
 _MOST_POSITIONS = 2_000
@@ -142,32 +139,26 @@ class Outliers(NamedTuple):
     """The part of a head's input in its outlier dimensions, and random parts of the same norm."""
 
     own: PartPredictions
-    random: PartPredictions | None
+    random: PartPredictions
 
     @classmethod
-    def of(cls, model: Model, dims: Sequence[int], *, controls: int, seed: int) -> "Outliers":
-        """The part in some dimensions, and `controls` random ones."""
+    def of(cls, model: Model, dims: Sequence[int], *, n: int, seed: int) -> "Outliers":
+        """The part in some dimensions, and n random ones."""
         d_model, k = model.cfg.d_model, len(dims)
         own = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.randn(controls, d_model, k, generator=generator, dtype=torch.float64)
-        random = PartPredictions(model, dims, torch.linalg.qr(drawn)[0].mT) if controls else None
+        drawn = torch.randn(n, d_model, k, generator=generator, dtype=torch.float64)
+        random = PartPredictions(model, dims, torch.linalg.qr(drawn)[0].mT)
         return cls(PartPredictions(model, dims, own, grouped=True), random)
-
-    @property
-    def observers(self) -> list[PartPredictions]:
-        return [one for one in self if one is not None]
 
     def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
         """A sample of the `n_tokens` positions at which predictions from parts are made."""
         return sample_positions(prepared, min(1.0, _MOST_POSITIONS / n_tokens), seed=seed)
 
     def table(self, u: Distribution) -> pd.DataFrame:
-        """The table `outliers` of `BiasEffect`."""
-        tables = [_table(self.own, u, "outliers")]
-        if self.random is not None:
-            tables.append(_table(self.random, u, "random").query("part != 'all'"))
-        return pd.concat(tables, ignore_index=True)
+        """The table `outliers` of `ControlStudy`."""
+        random = _table(self.random, u, "random").query("part != 'all'")
+        return pd.concat([_table(self.own, u, "outliers"), random], ignore_index=True)
 
 
 def _table(predictions: PartPredictions, u: Distribution, of: str) -> pd.DataFrame:
@@ -203,50 +194,3 @@ def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
     found = OutlierDims(model)
     yield [Reading("head input", prepared, [found])]
     return found
-
-
-def outlier_findings(dims: pd.DataFrame, outliers: pd.DataFrame) -> tuple[Finding, ...]:
-    """Whether predictions without the outlier dimensions of the head's input are further from word frequency than
-    predictions without random parts, and whether predictions from them alone are nearer to it.
-
-    Args:
-        dims, outliers: tables of `BiasEffect`, `outlier_dims` and `outliers`.
-    """
-    if outliers.empty:
-        return ()
-    full = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
-    named = f"{_listed(dims)} of the unembedding's input"
-    questions = {
-        "without": f"Are predictions without {named} further from word frequency than without random parts?",
-        "alone": f"Are predictions from {named} alone nearer to word frequency than from random parts?",
-    }
-    return tuple(
-        _finding(part, question, outliers[outliers["part"] == part], full) for part, question in questions.items()
-    )
-
-
-def _finding(part: str, question: str, rows: pd.DataFrame, full: float) -> Finding:
-    own = rows[rows["of"] == "outliers"].iloc[0]
-    random = rows.loc[rows["of"] == "random", "kl_unigram_model"]
-    low, high = own["kl_unigram_model_low"], own["kl_unigram_model_high"]
-    further = part == "without"
-    control = random.max() if further else random.min()
-    verdict = side(low, high, than=control) if further else side(-high, -low, than=-control)
-    where, end, how = ("above", "highest", "without these") if further else ("below", "lowest", "with these alone")
-    return Finding(
-        question=question,
-        verdict="cannot tell" if math.isnan(control) else verdict,
-        measure=f"{DISTANCE} is {full:.3f} with all dimensions and, {how},",
-        value=own["kl_unigram_model"],
-        low=low,
-        high=high,
-        unit="nats",
-        control=control,
-        compared_with=f"the {end} for {len(random)} random parts of the same norm",
-        rule=f"yes where the interval lies {where} every random part, no where it lies on the other side of the {end}",
-    )
-
-
-def _listed(dims: pd.DataFrame) -> str:
-    names = [f"{dim}" for dim in dims["dim"]]
-    return f"dimension {names[0]}" if len(names) == 1 else f"dimensions {', '.join(names)}"

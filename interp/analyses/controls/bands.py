@@ -9,34 +9,20 @@ Source of the calibration error: Naeini, Cooper and Hauskrecht, "Obtaining Well 
 Binning", AAAI 2015.
 """
 
-import math
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from interp.analyses.frequency.directions import agreed, nearest
-from interp.analyses.frequency.findings import NAMED, without
 from interp.instruments.divergences import Distribution
 from interp.instruments.measures import with_ends
 from interp.instruments.predictions import Calibration, MeanPredictions
-from interp.results.findings import Finding, side
 from interp.results.intervals import jackknife, summed_others
-from interp.support.checks import whole_number
 
-__all__ = ["BAND_COLUMNS", "FEWEST_BANDS", "band_findings", "band_nll", "band_table", "check_bands", "frequency_bands"]
+__all__ = ["band_nll", "band_table", "frequency_bands"]
 
-FEWEST_BANDS = 2
 _MEASURED = ["nll", "delta_nll", "excess_nll", "calibration_error", "delta_calibration_error"]
-BAND_COLUMNS = ["bias", "scale", "band", "unigram_low", "unigram_high", "n_types", "n_scored", "share", "predicted"]
-BAND_COLUMNS += with_ends(_MEASURED)
-
-
-def check_bands(bands: int) -> None:
-    """Raise ValueError for a single band, which allows no comparison, and TypeError for anything but a whole number."""
-    if 0 < whole_number(bands, "bands", least=0) < FEWEST_BANDS:
-        raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band would hold all words")
+_COLUMNS = ["bias", "scale", "band", "unigram_low", "unigram_high", "n_types", "n_scored", "share", "predicted"]
+_COLUMNS += [*with_ends(_MEASURED), "calibration_floor"]
 
 
 def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
@@ -73,7 +59,7 @@ def band_table(
     bands: Int[np.ndarray, " d_vocab"],
     unedited: int,
 ) -> pd.DataFrame:
-    """The table `bands` of `BiasEffect`.
+    """The table `bands` of `ControlStudy`.
 
     Args:
         predictions: predictions made with these bands, with NLL by type. The first variants are the edits.
@@ -97,10 +83,11 @@ def band_table(
     known |= {"n_scored": count.sum((0, 1)), "share": calibration.share[unedited]}
     table = table.assign(**{name: np.tile(values, len(edits)) for name, values in known.items()})
     table["predicted"] = calibration.predicted[: len(edits)].ravel()
+    table["calibration_floor"] = calibration.floor[: len(edits)].ravel()
     for number, name in enumerate(_MEASURED):
         for end, values in {"": found.value, "_low": found.low, "_high": found.high}.items():
             table[f"{name}{end}"] = values[number, :-1].ravel()
-    return table.astype({"n_types": int, "n_scored": int})[BAND_COLUMNS]
+    return table.astype({"n_types": int, "n_scored": int})[_COLUMNS]
 
 
 def _measured(
@@ -111,43 +98,3 @@ def _measured(
         by_band, whole = nll / count, nll.sum(1, keepdims=True) / count.sum()
     apart, error = by_band - by_band[-1:], calibration.error[kept]
     return np.stack([by_band, apart, apart - (whole - whole[-1:]), error, error - error[-1:]])
-
-
-def band_findings(bands: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding, ...]:
-    """Whether removing each bias or direction costs the most frequent words more than the others, and whether that
-    difference is larger than for random directions.
-
-    Args:
-        bands, controls: tables of `BiasEffect`.
-    """
-    if bands.empty or (bands["scale"] == 1).all():
-        return ()
-    scale = nearest(bands["scale"].unique().tolist(), 0)
-    first = bands[(bands["scale"] == scale) & (bands["band"] == 1)]
-    return tuple(
-        _finding(row, controls[(controls["bias"] == row["bias"]) & (controls["scale"] == scale)])
-        for row in first.to_dict("records")
-    )
-
-
-def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
-    low, high = row["excess_nll_low"], row["excess_nll_high"]
-    above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
-    return Finding(
-        question=f"Does {NAMED[row['bias']]} favour frequent words more than a random direction does?",
-        verdict=agreed(above) if above else "cannot tell",
-        measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, minus "
-        "that of all tokens, changes by",
-        value=row["excess_nll"],
-        low=low,
-        high=high,
-        unit="nats",
-        control=controls["excess_nll"].max() if above else math.nan,
-        compared_with="the largest such change for a random direction of equal norm or effect"
-        if above
-        else "there are no random directions to compare it with",
-        rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
-        "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
-        form="{:+z.3f}",
-        towards=1,
-    )

@@ -1,0 +1,82 @@
+"""The cost of comparing directions with random ones, from a model's config alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from interp.analyses.controls.draws import KINDS
+from interp.analyses.controls.options import ControlOptions
+from interp.corpora.batching import MASK_RATE
+from interp.corpora.sources import roughly_tokens
+from interp.instruments.costs import predictions
+from interp.models.shapes import Shape, shape_with
+from interp.passes.budget import Cost, Pass
+from interp.passes.groups import MOST
+from interp.support.choices import listed
+
+__all__ = ["dry_run"]
+
+_COPIES = 6  # copies of the sums without each group
+_OF_PARTS = 2_000  # positions; see interp.analyses.controls.outliers
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """The cost of `interp.controls.study` with these options: a pass that finds directions and outlier dimensions, and
+    one for all edits. b_LN and the directions at each scale take the sums of `interp.frequency.bias_effect`.
+
+    Random directions are edits too, but without groups: `draws` of each of four kinds for b_LN and each direction, at
+    each scale. Each takes `8 · 5 d_vocab` bytes for its shift, the exponential of that, sums, what a batch adds to the
+    sums, and what is being added. A hundredth of the dimensions are assumed to be outliers.
+
+    Raises the errors of `interp.models.shapes.shape`.
+
+    Examples:
+        >>> dry_run("tiny-gpt2", None, {}).numbers["controls"]  # b_LN, E[h] and −A
+        468
+    """
+    own = ("directions", "scales", "draws", "bands")
+    size, given = shape_with(name, options), ControlOptions(**{key: options[key] for key in own if key in options})
+    directions = listed(given.directions)
+    n_vectors = len(directions) + ("ln" in size.biases)
+    if size.why_no_head or not n_vectors:
+        why = size.why_no_head or "this model's prediction head has no b_LN, and no direction is asked for"
+        return Cost(lines=[f"random directions: {why}"])
+    n = n_vectors * len(listed(given.scales))
+    n_controls = len(KINDS) * given.draws * n
+    first = _first(size, directions)
+    read = predictions(size, n + 1, "random directions", grouped=True, step=1)
+    drawn = predictions(size, n_controls, "random directions", step=1)
+    sums = 8 * n_controls * size.d_vocab
+    passes = (
+        first,
+        replace(read, sums=read.sums + 8 * MOST * 4 * (n + 1) * given.bands * 10),
+        replace(drawn, sums=sums, copies=3 * sums, per_batch=2 * sums),
+        _parts(size, given.draws, data, options),
+    )
+    numbers = {"variants": n + 1, "controls": n_controls}
+    lines = [f"random directions: {n} edits of the prediction head, {n_controls} random ones"]
+    between = sum(one.sums for one in passes) + _COPIES * 8 * MOST * size.d_vocab
+    return Cost(passes=passes, between=between, numbers=numbers, lines=lines)
+
+
+def _first(size: Shape, directions: Sequence[str]) -> Pass:
+    """The pass that finds directions and outlier dimensions of the head's input."""
+    sums = 8 * ((size.d_model + 1) * bool(directions) + 2 * size.d_model + 1)
+    if "slope" in directions:
+        found = predictions(size, 1, "head input")
+        return replace(found, sums=found.sums + sums)
+    masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
+    return Pass(what="head input", sums=sums, head=True, **masked)
+
+
+def _parts(size: Shape, draws: int, data: Any, options: Mapping[str, Any]) -> Pass:
+    """The pass with predictions from parts of the head's input alone, and without them, at some positions."""
+    tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
+    mask = MASK_RATE if size.encoder else 1.0
+    share = 0.0 if tokens is None else min(mask, _OF_PARTS / tokens)
+    parts, dims = 1 + draws, 1 + size.d_model // 100
+    n = 1 + 2 * parts
+    found = predictions(size, n, "outlier dimensions", text="some of the text", step=1, share=share)
+    sums = 8 * size.d_vocab * (2 * MOST * 3 + 3 * n)
+    copies = 4 * parts * dims * size.d_vocab
+    return replace(found, sums=sums, copies=copies, flops=share * n * (2.0 * dims + 6.0) * size.d_vocab)

@@ -1,0 +1,100 @@
+"""What `interp controls` finds: whether a direction favours frequent words, and whether outlier dimensions hold word
+frequency, more than random ones.
+
+What removing a direction adds to KL(u‖q) is ranked among random directions without a verdict: a random shift of the
+logits with the same spread raises KL by about half its variance, which is as much as a shift along log u does, so that
+no true effect could be told from it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from interp.analyses.controls.draws import KINDS, farthest
+from interp.results.findings import Finding
+from interp.results.intervals import texts_read
+from interp.results.verdicts import Control, judged, smallest
+from interp.support.words import DISTANCE, named_bias, without
+
+__all__ = ["band_findings", "outlier_findings"]
+
+_NAMED = {
+    "norm": "random directions of equal norm",
+    "effect": "random directions of equal effect",
+    "embeddings": "random sums of output embeddings, of equal norm",
+    "centred embeddings": "random sums of centred output embeddings, of equal norm",
+}
+
+
+def band_findings(bands: pd.DataFrame, controls: pd.DataFrame, intervals: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether removing b_LN or a direction costs the most frequent words more than the others, and whether that
+    difference is larger than for random directions.
+
+    Args:
+        bands, controls: tables of `ControlStudy`.
+        intervals: what its provenance says about the intervals.
+    """
+    first = bands[(bands["band"] == 1) & (bands["scale"] != 1)]
+    for row in farthest(first).to_dict("records"):
+        drawn = _of(controls, row, "excess_nll")
+        if not drawn:
+            continue
+        yield judged(
+            question=f"Does {named_bias(row['bias'])} favour frequent words more than random directions do?",
+            measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, "
+            "minus that of all tokens, changes by",
+            value=row["excess_nll"],
+            low=row["excess_nll_low"],
+            high=row["excess_nll_high"],
+            controls=drawn,
+            smallest=smallest("divergence"),
+            sample=texts_read(intervals),
+            unit="nats",
+            form="{:+z.3f}",
+        )
+
+
+def outlier_findings(
+    outlier_dims: pd.DataFrame, outliers: pd.DataFrame, intervals: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Whether predictions from the outlier dimensions of the head's input alone are nearer to word frequency than those
+    from random parts.
+
+    Args:
+        outlier_dims, outliers: tables of `ControlStudy`.
+        intervals: what its provenance says about the intervals.
+    """
+    if outliers.empty:
+        return
+    whole = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
+    alone = outliers[outliers["part"] == "alone"]
+    own = alone[alone["of"] == "outliers"].iloc[0]
+    dims = f"{_listed(outlier_dims)} of the unembedding's input"
+    yield judged(
+        question=f"Are predictions from {dims} alone nearer to word frequency than from random parts?",
+        measure=f"{DISTANCE} is {whole:.3f} with all dimensions and, with these alone,",
+        value=own["kl_unigram_model"],
+        low=own["kl_unigram_model_low"],
+        high=own["kl_unigram_model_high"],
+        controls=[
+            Control("random parts of the same norm", alone.loc[alone["of"] == "random", "kl_unigram_model"].to_numpy())
+        ],
+        smallest=smallest("divergence", as_trained=whole),
+        towards=-1,
+        sample=texts_read(intervals),
+        unit="nats",
+    )
+
+
+def _of(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
+    """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
+    same = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
+    drawn = {kind: same.loc[same["kind"] == kind, measure].to_numpy() for kind in KINDS}
+    found = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
+    return [*found, Control("no change", [0.0], "number")] if found else []
+
+
+def _listed(outlier_dims: pd.DataFrame) -> str:
+    names = [f"{dim}" for dim in outlier_dims["dim"]]
+    return f"dimension {names[0]}" if len(names) == 1 else f"dimensions {', '.join(names)}"

@@ -1,0 +1,184 @@
+"""Whether b_LN, the mean input of the prediction head and its outlier dimensions differ from random directions."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from interp.analyses.controls.bands import band_nll, band_table, frequency_bands
+from interp.analyses.controls.columns import IN_PAPER, MEANINGS
+from interp.analyses.controls.draws import Draws, ranks
+from interp.analyses.controls.findings import band_findings, outlier_findings
+from interp.analyses.controls.options import ControlOptions
+from interp.analyses.controls.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
+from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.counts import word_frequencies
+from interp.instruments.directions import (
+    Vectors,
+    added_logits,
+    check_directions,
+    head_directions,
+    refuse_hooks,
+    why_no_directions,
+)
+from interp.instruments.measures import measures
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.regression import raw_head
+from interp.models.sites import Model
+from interp.passes.execution import Passes, Reading, asks, side_by_side
+from interp.results.findings import Finding, over_texts
+from interp.results.result import Result, provenance
+from interp.results.verdicts import FEWEST_CONTROLS
+from interp.support.checks import check_scales, whole_number
+from interp.support.choices import Direction, Several, listed
+
+__all__ = ["ControlStudy", "check_asked", "study", "why_impossible"]
+
+_FEWEST_BANDS = 2
+_KL = ["kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "perplexity"]
+
+
+@dataclass(frozen=True, eq=False)
+class ControlStudy(Result):
+    """The result of `study`.
+
+    - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
+      excess_nll): random directions in place of b_LN and of each direction; `kind` says what is random
+      (`interp.analyses.controls.draws`). `effect_sd` is the SD, over types that occur, of what the direction adds to
+      the logits. `excess_nll` is that of the most frequent band, as in `bands`.
+    - `kl` (bias, scale, kl_unigram_model, delta_kl, delta_kl_corrected, delta_kl_low, delta_kl_high, perplexity): what
+      scaling b_LN (`ln`), E[h] (`mean`) and −A (`slope`) does, as in `interp.frequency.BiasEffect`.
+    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
+      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five,
+      calibration_floor): for each band of word frequency (1 is the most frequent), the share of true tokens and the
+      mean probability. `excess_nll` is ΔNLL minus that of all tokens. `calibration_floor` is the error of a calibrated
+      model. See `interp.analyses.controls.bands`.
+    - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
+    - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
+      n_predicted, n_tokens): predictions from outlier dimensions `alone` and `without` them, and the same for `random`
+      parts of the input with the same norm, at no more than about 2,000 positions. `n_predicted` counts the tokens that
+      are most likely at some position. Empty if there are no outlier dimensions. See
+      `interp.analyses.controls.outliers`.
+    """
+
+    analysis: ClassVar[str] = "controls"
+    page: ClassVar[str | None] = "interp.analyses.controls.page"
+    columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
+
+    controls: pd.DataFrame
+    kl: pd.DataFrame
+    bands: pd.DataFrame
+    outlier_dims: pd.DataFrame
+    outliers: pd.DataFrame
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """The rank of each ΔKL among those of random directions; see `interp.analyses.controls.draws.ranks`."""
+        return ranks(self.kl, self.controls)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        intervals = self.provenance.get("intervals", {})
+        findings = [
+            *band_findings(self.bands, self.controls, intervals),
+            *outlier_findings(self.outlier_dims, self.outliers, intervals),
+        ]
+        return over_texts(findings, intervals)
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        return {"ranks": (f"ranks: {self.where}", self.ranks)}
+
+
+def check_asked(options: ControlOptions) -> None:
+    """Raise ValueError for scales that repeat, are not finite or are 1, for unknown directions, and for fewer draws or
+    bands than can be compared. Raise TypeError for numbers of them that are not whole."""
+    check_scales(options.scales)
+    if 1 in [float(scale) for scale in listed(options.scales)]:
+        raise ValueError("with a scale of 1 nothing is edited; expected scales other than 1")
+    check_directions(options.directions)
+    whole_number(options.draws, "draws", least=FEWEST_CONTROLS)
+    whole_number(options.bands, "bands", least=_FEWEST_BANDS)
+
+
+def why_impossible(model: Model, directions: Several[Direction] = ("mean", "slope")) -> str | None:
+    """Why the question cannot be asked of a model with these directions, or None if it can."""
+    why = why_no_directions(model)
+    if why is None and not listed(directions) and raw_head(model).b_ln is None:
+        return "this model's prediction head has no b_LN, and no direction is asked for; give directions"
+    return why
+
+
+@asks(ControlOptions)
+def study(model: Model, text: Text, options: ControlOptions) -> Passes[ControlStudy]:
+    """Remove b_LN, E[h] and −A from the prediction head's input, and random directions in their place.
+
+    Each is scaled by λ, which adds a constant vector to the logits, as in `interp.frequency.bias_effect`. It is
+    compared with random directions in what this does to `KL(u‖q)`, and to the NLL of rare and frequent words. Outlier
+    dimensions of the input, if there are any, are compared with random parts of it. There is one pass to find the
+    directions and outlier dimensions, and one for everything else.
+
+    `text` is anything `interp.corpora.batches` takes, or its batches. Word frequencies are those of
+    `interp.frequency.bias_effect`.
+
+    Raises:
+        ValueError: a scale is 1, repeated or not finite; there are fewer than 39 draws, or one band; unigram counts
+            belong to another vocabulary; the text has no position to read; or the model is folded, or soft-caps its
+            logits.
+        RuntimeError: the prediction head has other hooks.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> found = study(model, text, unigram=counts, directions="mean", bands=2, progress=False)
+        >>> found.ranks["kind"].tolist()[:4]
+        ['norm', 'effect', 'embeddings', 'centred embeddings']
+    """
+    check_asked(options)
+    if why := why_impossible(model, options.directions):
+        raise ValueError(why)
+    refuse_hooks(model)
+    scales = [float(scale) for scale in listed(options.scales)]
+    seed = options.seed or 0
+    prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
+    counts = word_frequencies(model, prepared, options.unigram, column=options.column)
+    u = counts.distribution
+    directions, dims = yield from side_by_side(
+        head_directions(model, prepared, options.directions), outlier_dims(model, prepared)
+    )
+    head = raw_head(model)
+    vectors: Vectors = ({} if head.b_ln is None else {"ln": head.b_ln.detach()}) | directions
+    edits = pd.DataFrame(itertools.product(vectors, scales), columns=["bias", "scale"])
+    effects = {name: added_logits(head, vector[None])[0] for name, vector in vectors.items()}
+    variants = [Variant((scale - 1) * effects[name], name=f"{name} × {scale:g}") for name, scale in edits.to_numpy()]
+    bands = frequency_bands(u, options.bands)
+    predictions = MeanPredictions(model, [*variants, Variant(name="unedited")], grouped=True, bands=bands)
+    draws = Draws.of(model, vectors, scales, n=options.draws, u=u, classes=bands, seed=seed)
+    readings = [Reading("random directions", prepared, [predictions, draws.predictions])]
+    parts = None
+    if len(dims.table):
+        parts = Outliers.of(model, dims.table["dim"].tolist(), n=options.draws, seed=seed)
+        readings.append(Reading("outlier dimensions", parts.sample(prepared, dims.n_tokens, seed), [*parts]))
+    yield readings
+
+    unedited = len(edits)
+    nll, count = (sums.sum(0) for sums in band_nll(predictions, unedited, bands))
+    with np.errstate(invalid="ignore"):  # some band never has the true token
+        before = nll / count
+    tables: dict[str, Any] = {
+        "controls": draws.table(u, predictions.means(unedited), before),
+        "kl": edits.join(measures(predictions, u, unedited)[_KL]),
+        "bands": band_table(predictions, edits, u, bands, unedited),
+        "outlier_dims": dims.table,
+        "outliers": pd.DataFrame(columns=OUTLIER_COLUMNS) if parts is None else parts.table(u),
+    }
+    about = provenance(
+        model, prepared.about, unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens}, scales=scales,
+        intervals=predictions.intervals, draws=options.draws, n_tokens=predictions.n_tokens,
+    )  # fmt: skip
+    return ControlStudy(provenance=about, **tables)
