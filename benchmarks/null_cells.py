@@ -2,21 +2,30 @@
 
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from nulls import Cell
+from torch import Tensor
 
 from interp import corpora
+from interp.analyses.controls.bands import frequency_bands
+from interp.analyses.controls.draws import Draws
+from interp.analyses.controls.findings import band_findings
 from interp.analyses.encoding.findings import better_than_random
 from interp.analyses.encoding.orders import Agreements
+from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
 from interp.analyses.probing.findings import beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged
+from interp.instruments.controls import DirectionKind, random_directions, spearman_of
+from interp.instruments.measures import correlations
+from interp.instruments.predictions import MeanPredictions, Variant
+from interp.models.embeddings import Embeddings
 from interp.passes.observers import observe
 from interp.results.findings import Finding, Verdict
 from interp.results.verdicts import SMALLEST, Control, compare
@@ -128,6 +137,64 @@ def scaled_text(rng: np.random.Generator, *, effect: float) -> Verdict:
     return first(diverse(intervals(pd.concat(tables), np.zeros(501, dtype=bool)), 60))
 
 
+@cache
+def frequencies() -> tuple[Float[np.ndarray, " types"], Embeddings, dict[str, Float[Tensor, "draws d"]]]:
+    """log u of 1,000 types, embeddings that have a common direction and encode log u along another, and 800 random
+    directions of each kind."""
+    log_u = np.log(np.random.default_rng(0).permutation(1 / np.arange(1, 1_001)))
+    E = torch.randn(64, 1_000, generator=torch.Generator().manual_seed(0))
+    E[0] += 3
+    E[1] = torch.from_numpy(log_u / log_u.std()).float() + 0.3 * E[1]
+    embeddings = Embeddings(E)
+    kinds = get_args(DirectionKind)
+    return log_u, embeddings, {kind: random_directions(embeddings, kind, 800) for kind in kinds}
+
+
+def what_it_adds(rng: np.random.Generator, *, kind: str) -> Verdict:
+    """Whether a direction follows log u: one like its controls of one kind, or the one that encodes log u."""
+    log_u, embeddings, drawn = frequencies()
+    own, *chosen = (int(draw) for draw in rng.choice(800, 400, replace=False))
+    direction = torch.eye(64, dtype=torch.float64)[1] if kind == "log u" else drawn[kind][own]
+    added = embeddings.dot(direction[None])[0].numpy()
+    projection = pd.DataFrame([{"bias": "ln", "n_types": 1_000} | correlations(log_u, added)])
+    tables = [
+        pd.DataFrame({"kind": name, "spearman": among[chosen]}) for name, among in correlations_with_log_u().items()
+    ]
+    return first(iter(follows(pd.DataFrame(columns=["scale"]), projection, pd.concat(tables), {})))
+
+
+@cache
+def correlations_with_log_u() -> dict[str, Float[np.ndarray, " draws"]]:
+    log_u, embeddings, drawn = frequencies()
+    return {kind: spearman_of(log_u, embeddings, directions) for kind, directions in drawn.items()}
+
+
+@cache
+def excesses() -> pd.DataFrame:
+    """How much more frequent words lose than others without 400 random directions of each kind, in one model."""
+    model, u = toy_decoder(), np.arange(67) / np.arange(67).sum()
+    bands = frequency_bands(u, 3)
+    text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    draws = Draws.of(model, {"ln": torch.ones(16)}, [0.0], n=400, u=u, classes=bands, seed=0)
+    plain = MeanPredictions(model, [Variant()], classes=bands)
+    observe(model, corpora.batches(model, text), draws.predictions, plain, progress=False)
+    means = plain.means(0)
+    return draws.table(u, means, means.nll_by_class)
+
+
+def frequent_words(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """A direction like its 39 controls of each kind, or one that costs frequent words more by some SDs."""
+    table = excesses()
+    chosen = rng.choice(400, 40, replace=False)
+    kind = rng.choice(table["kind"].unique())
+    like_own = (table["kind"] == kind) & (table["draw"] == chosen[0])
+    own = table.loc[like_own, "excess_nll"].item() + effect * table["excess_nll"].std()
+    ends = {"excess_nll": [own], "excess_nll_low": own - 0.001, "excess_nll_high": own + 0.001}
+    first_band = pd.DataFrame({"bias": "ln", "scale": 0.0, "band": 1} | ends)
+    return first(band_findings(first_band, table[table["draw"].isin(chosen[1:])], {}))
+
+
+_FOLLOWS, _FREQUENT = "Does what b_LN adds follow word frequency?", "Does it favour frequent words?"
 _WORDS, _OTHERS = "Are dense probes more accurate than words?", "Are sparse probes right on other tasks?"
 _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated in few dimensions?"
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
@@ -155,6 +222,16 @@ CELLS = [
     Cell("probing", _NEEDED, "2 s more than others", "planted", partial(without_neurons, effect=2 * S), 2_000),
     Cell("encoding", _ORDER, "a random order", "null", partial(an_order, effect=0.0), 400),
     Cell("encoding", _ORDER, "5 SDs above them", "planted", partial(an_order, effect=5.0), 400),
+    *(
+        Cell("frequency", _FOLLOWS, name, "null", partial(what_it_adds, kind=kind), 2_000)
+        for name, kind in {
+            "a random direction": "isotropic", "a random sum of embeddings": "embeddings",
+            "a random sum of centred embeddings": "centred embeddings",
+        }.items()
+    ),
+    Cell("frequency", _FOLLOWS, "it encodes log u", "planted", partial(what_it_adds, kind="log u"), 2_000),
+    Cell("controls", _FREQUENT, "a random direction", "null", partial(frequent_words, effect=0.0), 2_000),
+    Cell("controls", _FREQUENT, "5 SDs more", "planted", partial(frequent_words, effect=5.0), 2_000),
     Cell("generation", _DIVERSE, "the same at both λ", "null", partial(scaled_text, effect=0.0), 400),
     Cell("generation", _DIVERSE, "a flatter distribution", "planted", partial(scaled_text, effect=0.2), 400),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import pandas as pd
 
 from interp.support.words import finer, printed, sentence, within
 
-__all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
+__all__ = ["Finding", "Verdict", "findings_table", "over_texts"]
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
 
@@ -33,7 +33,6 @@ class Finding:
         because: which control is not passed if the verdict is "partly"; what would decide if it is "cannot tell".
         no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed; with more decimals if one of them would be printed as zero.
-        control_form: how the control is printed, if not as the value is.
         towards: 1 if larger values speak for yes, −1 if smaller ones do; 0 if neither.
             If the interval of the effect lies wholly on the other side of 0, "no" is printed as "no, the opposite".
 
@@ -65,7 +64,6 @@ class Finding:
     because: str = ""
     no_interval: str = ""
     form: str = "{:.3f}"
-    control_form: str = ""
     towards: Literal[-1, 0, 1] = 0
 
     @property
@@ -89,7 +87,7 @@ class Finding:
         """What the value is compared with, and the number of that control; empty if there is none."""
         if math.isnan(self.control) or not math.isnan(self.smallest):
             return self.compared_with
-        return f"{self.compared_with}: {printed(self.control, finer(self.control_form or self.form, self.control))}"
+        return f"{self.compared_with}: {printed(self.control, finer(self.form, self.control))}"
 
     @property
     def grounds(self) -> str:
@@ -100,16 +98,6 @@ class Finding:
         return f"{self.question} {sentence(self.grounds)} {self.answer.capitalize()}."
 
 
-def side(low: float, high: float, than: float = 0.0) -> Verdict:
-    """Whether an interval lies above a number: "no" if below it, "cannot tell" if it is NaN or includes the number.
-
-    Examples:
-        >>> side(0.1, 0.3), side(-0.3, -0.1), side(-0.1, 0.3), side(0.1, 0.3, than=0.5)
-        ('yes', 'no', 'cannot tell', 'no')
-    """
-    return "yes" if low > than else "no" if high < than else "cannot tell"
-
-
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
     """Findings as a table, one row each.
 
@@ -118,7 +106,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         ['question', 'verdict', 'measure', 'value']
     """
     table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
-    return table.drop(columns=["form", "control_form", "towards", "no_interval", "because"])
+    return table.drop(columns=["form", "towards", "no_interval", "because"])
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:

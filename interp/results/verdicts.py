@@ -201,7 +201,6 @@ def judged(
     towards: Literal[-1, 1] = 1,
     sample: tuple[int, str] | None = None,
     form: str = "{:.3f}",
-    control_form: str = "",
     **words: Any,
 ) -> Finding:
     """A finding whose verdict follows from the rule.
@@ -241,10 +240,9 @@ it, if the value stays as it is. Cannot tell.
         because = f"it does not pass {missed[0].control.name}"
     elif verdict == "cannot tell":
         because = undecided or _undecided(missed, smallest, towards, sample)
-    beside = control_form or form
     return Finding(
         question=question, verdict=verdict, measure=measure, value=value, low=low, high=high, control=hardest.median,
-        compared_with="; ".join(filter(None, (_said(comparison, beside, towards) for comparison in compared))),
+        compared_with="; ".join(filter(None, (_said(comparison, form, towards) for comparison in compared))),
         effect=hardest.effect, effect_low=hardest.low, effect_high=hardest.high, smallest=smallest, p=hardest.p,
         n_controls=hardest.n, rule=_rule(compared, printed(smallest, finer(form.replace("+", ""), smallest)), towards),
         because=because, form=form, towards=towards, **words,

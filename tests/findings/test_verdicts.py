@@ -18,7 +18,7 @@ from interp.analyses.encoding.findings import (
 from interp.analyses.frequency.findings import findings as of_biases
 from interp.analyses.generation.findings import diverse
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
-from interp.results.findings import Finding, findings_table, over_texts, side
+from interp.results.findings import Finding, findings_table, over_texts
 
 NONE = math.nan
 
@@ -82,12 +82,6 @@ def test_findings_are_records():
     table = findings_table([finding(), finding(value=-2.0)])
     assert table["value"].tolist() == [1.0, -2.0]
     assert {"question", "verdict", "measure", "low", "high", "control", "rule"} < set(table)
-
-
-def test_an_interval_lies_on_a_side():
-    assert [side(*ends) for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (NONE, NONE), (0.0, 1.0))] == [
-        "yes", "no", "cannot tell", "cannot tell", "cannot tell",
-    ]  # fmt: skip
 
 
 def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, draws=None, before=0.1):
