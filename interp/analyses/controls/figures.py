@@ -14,10 +14,10 @@ from interp.figures.style import BIAS_LOOKS, BIAS_NAME, GREY, panels
 __all__ = ["bands", "outlier_parts", "random_directions"]
 
 _KIND = {
-    "norm": "random, of equal norm",
-    "effect": "random, of equal effect",
-    "embeddings": "sums of embeddings",
-    "centred embeddings": "sums, centred",
+    "norm": "equal norm",
+    "effect": "equal effect",
+    "embeddings": "embeddings",
+    "centred embeddings": "centred",
 }
 _RANDOM = {"color": GREY, "symbol": "circle-open"}
 
@@ -37,10 +37,9 @@ def random_directions(study: ControlStudy) -> Figure:
     """
     controls = farthest(study.controls)
     kinds = [kind for kind in _KIND if (controls["kind"] == kind).any()]
-    title = f"ΔKL(u‖q) at λ = {controls['scale'].iloc[0]:g}, nats"
     names = [_KIND[kind] for kind in kinds]
-    subtitle = f"{controls['draw'].nunique()} random directions of each kind, with 95 % intervals of the others"
-    out = panels("The effect beside random directions", title, subtitle=subtitle, names=names)
+    at = f"at λ = {controls['scale'].iloc[0]:g}, with 95 % interval, among {controls['draw'].nunique()} random directions"
+    out = panels("ΔKL(u‖q) beside random directions", "ΔKL, nats", subtitle=at, names=names)
     own = plug_in(study.kl).set_index(["scale", "bias"]).loc[controls["scale"].iloc[0]]
     for panel, kind in enumerate(kinds, 1):
         drawn = controls[controls["kind"] == kind]
@@ -53,7 +52,7 @@ def random_directions(study: ControlStudy) -> Figure:
             value = pd.Series(look["name"], row["delta_kl"])
             how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
             add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **how)
-    return out.update_yaxes(autorange="reversed", type="category")
+    return out.update_yaxes(autorange="reversed", type="category").update_layout(margin_t=96)
 
 
 def bands(study: ControlStudy) -> Figure:
@@ -71,7 +70,7 @@ def bands(study: ControlStudy) -> Figure:
     """
     rows = farthest(study.bands)
     measures = {"delta_nll": "Δ NLL, nats", "delta_calibration_error": "Δ calibration error"}
-    title, x = "What rare and frequent words lose", "band of word frequency (1: the most frequent)"
+    title, x = "What rare and frequent words lose", "band (1: most frequent words)"
     out = panels(title, x, subtitle=f"λ = {rows['scale'].iloc[0]:g} against 1")
     for panel, (name, label) in enumerate(measures.items(), 1):
         for bias, part in rows.groupby("bias", sort=False):
