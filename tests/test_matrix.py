@@ -18,7 +18,7 @@ from naming import naming
 from toys import every_table, toy
 
 import interp
-from interp import attention, encoding, frequency, generation, hooks, probing, sinks
+from interp import attention, controls, encoding, frequency, generation, hooks, probing, sinks
 from interp.analyses.probing.atlas.tables import Atlas
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
@@ -108,6 +108,7 @@ ANALYSES: dict[str, Analysis] = {
     "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=[s.token], **quiet),
     "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, atlas=True, **quiet),
     "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=s.counts, **quiet),
+    "controls.study": lambda s: controls.study(s.model, s.texts, unigram=s.counts, **quiet),
     "generation.generate": lambda s: generation.generate(s.model, [s.sentence], max_new_tokens=4, **quiet),
     "generation.prompts": lambda s: s.prompts.ids,
     "generation.study": lambda s: generation.study(
@@ -160,7 +161,7 @@ _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES
 _FOLDED |= dict.fromkeys(
     ["hooks.ablate_dims", "attention.ablation_effect", "attention.study", "sinks.study"], FOLDED_SCORES
 )
-_FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
+_FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith(("controls.", "encoding."))], FOLDED_HEAD)
 _RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
@@ -196,9 +197,13 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
         "projection": "bias pearson spearman slope n_types",
         "adjustment": "tau kl_unigram_model",
+        "projection_draws": "kind draw spearman",
+    },
+    controls.ControlStudy: {
         "controls": "bias scale kind draw norm effect_sd kl_unigram_model delta_kl perplexity delta_nll excess_nll",
+        "kl": "bias scale kl_unigram_model delta_kl delta_kl_corrected delta_kl_low delta_kl_high perplexity",
         "bands": "bias scale band unigram_low unigram_high n_types n_scored share predicted nll nll_low nll_high "
-        "delta_nll excess_nll excess_nll_low calibration_error delta_calibration_error",
+        "delta_nll excess_nll excess_nll_low calibration_error calibration_floor delta_calibration_error",
         "outlier_dims": "dim share mean",
         "outliers": "part of draw n_dims kl_unigram_model js surprisal entropy entropy_low n_predicted n_tokens",
     },
@@ -297,6 +302,8 @@ UNKNOWN = {
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
     "seed", "r2_low", "r2_high", "beyond", "beyond_low", "beyond_high",
+    "nll", "nll_low", "nll_high", "delta_nll", "delta_nll_low", "delta_nll_high", "excess_nll", "excess_nll_low",
+    "excess_nll_high",
 }  # fmt: skip
 """Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
 
@@ -399,7 +406,7 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    questions = ("attention", "encoding", "frequency", "generation", "probing", "sinks")
+    questions = ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks")
     places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"
