@@ -38,9 +38,10 @@ def random_directions(study: ControlStudy) -> Figure:
     controls = farthest(study.controls)
     kinds = [kind for kind in _KIND if (controls["kind"] == kind).any()]
     names = [_KIND[kind] for kind in kinds]
-    at = f"at λ = {controls['scale'].iloc[0]:g}, with 95 % interval, among {controls['draw'].nunique()} random directions"
+    scale, n = controls["scale"].iloc[0], controls["draw"].nunique()
+    at = f"at λ = {scale:g}, with 95 % interval, among {n} random directions"
     out = panels("ΔKL(u‖q) beside random directions", "ΔKL, nats", subtitle=at, names=names)
-    own = plug_in(study.kl).set_index(["scale", "bias"]).loc[controls["scale"].iloc[0]]
+    own = plug_in(study.kl).set_index(["scale", "bias"]).loc[scale]
     for panel, kind in enumerate(kinds, 1):
         drawn = controls[controls["kind"] == kind]
         points = drawn["bias"].map(BIAS_NAME).set_axis(drawn["delta_kl"].round(4))
