@@ -39,8 +39,10 @@ corpora
 check MODEL
 unigrams --model MODEL --corpus bundled --limit 100 --out OUT/counts.safetensors
 frequency --model MODEL {TEXT} --out OUT/frequency
+controls --model MODEL {TEXT} --out OUT/controls
 generation --model MODEL --corpus bundled --limit 12 --n 4 --new-tokens 12 --decoders greedy --out OUT/generation
 attention --model MODEL {TEXT} --layout texts --out OUT/attention
+sinks --model MODEL {TEXT} --out OUT/sinks
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding
 probing --model MODEL --pairs bundled --limit 10 --states 2,4 --steps 50 --seeds 0 --out OUT/probing
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 0/2 --out OUT/first
@@ -53,7 +55,7 @@ figures OUT/report --out OUT/figures
 compare OUT/attention OUT/report --out OUT/compared
 """
 """The command lines, in an order in which each finds what it reads."""
-REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "generation", "encoding")}
+REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "controls", "generation", "encoding")}
 """SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
 MEASURED = """
 import sys, time

@@ -41,7 +41,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     code = same_tables.main([str(argument) for argument in arguments])
     *lines, last = capsys.readouterr().out.splitlines()
     assert last.endswith(
-        "all the same" if code == 0 else f": {sum('within' not in line for line in lines)} differences"
+        "all the same" if code == 0 else f": {sum('the same within' not in line for line in lines)} differences"
     )
     return code, lines
 

@@ -39,4 +39,4 @@ def test_sizes_of_a_module():
 
 
 def test_own_options_are_those_that_no_other_class_has():
-    assert size.options("frequency") == 7
+    assert size.options("frequency") == 4
