@@ -123,9 +123,9 @@ def word_frequencies(
     """`unigrams_of`, with a warning if the counts are those of the text itself and few."""
     unigram = unigrams_of(model, prepared, counts, column=column)
     if counts is None and shipped_counts(model) is None and unigram.n_tokens < _ENOUGH_TOKENS:
-        found = f"word frequencies come from {unigram.corpus}, {unigram.n_tokens:,} tokens"
+        source = f"word frequencies come from {unigram.corpus}, {unigram.n_tokens:,} tokens"
         why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
-        warn(f"{found}; {why}. Give counts of a larger corpus ({argument('unigram')})")
+        warn(f"{source}; {why}. Give counts of a larger corpus ({argument('unigram')})")
     return unigram
 
 

@@ -86,9 +86,9 @@ def spearman_of(
 def rank_correlations(x: Float[np.ndarray, " types"], others: Float[np.ndarray, "n types"]) -> Float[np.ndarray, " n"]:
     """Spearman's correlation of x with each of the others; NaN where one is constant."""
     ranks = rankdata(x) - (len(x) + 1) / 2
-    found = np.empty(len(others))
+    correlations = np.empty(len(others))
     for number, values in enumerate(others):
         other = rankdata(values) - (len(x) + 1) / 2
         with np.errstate(invalid="ignore"):
-            found[number] = other @ ranks / (np.linalg.norm(other) * np.linalg.norm(ranks))
-    return found
+            correlations[number] = other @ ranks / (np.linalg.norm(other) * np.linalg.norm(ranks))
+    return correlations

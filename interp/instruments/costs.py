@@ -1,5 +1,7 @@
 """What instruments hold and compute, from a model's config alone."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from interp.corpora.batching import MASK_RATE
@@ -10,7 +12,16 @@ from interp.models.shapes import Shape
 from interp.passes.budget import Pass
 from interp.passes.groups import MOST
 
-__all__ = ["continued", "massive_sums", "predictions", "profile_sums", "score_flops", "score_pass", "sink_sums"]
+__all__ = [
+    "continued",
+    "head_input",
+    "massive_sums",
+    "predictions",
+    "profile_sums",
+    "score_flops",
+    "score_pass",
+    "sink_sums",
+]
 
 _SCORES_AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
 _COPIES_OF_SCORES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
@@ -34,6 +45,16 @@ def predictions(
     share = MASK_RATE if model.encoder else 1.0
     defaults = {"text": "masked text" if model.encoder else "text", "share": share, "flops": share * flops}
     return Pass(what=what, sums=sums, head=True, **held, **defaults | more)
+
+
+def head_input(model: Shape, directions: Sequence[str]) -> Pass:
+    """The pass of `interp.instruments.directions.head_directions`."""
+    sums = 8 * (model.d_model + 1) if directions else 0
+    if "slope" in directions:
+        read = predictions(model, 1, "head input")
+        return replace(read, sums=read.sums + sums)
+    masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if model.encoder else {}
+    return Pass(what="head input", sums=sums, head=True, **masked)
 
 
 def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:

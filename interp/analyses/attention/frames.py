@@ -87,8 +87,8 @@ class FrameDraws(GroupedKeyObserver):
 
     def __init__(self, model: Model, classes: TokenClasses, removal: Removal, *, every: int = 1, seed: int = 0) -> None:
         sets, ordinary, together, fills = removal
-        told = fingerprint(np.concatenate([*fills.values()]))
-        what = {"sets": sets, "ordinary": ordinary, "ordinary_sets": together, "means": told}
+        means = fingerprint(np.concatenate([*fills.values()]))
+        what = {"sets": sets, "ordinary": ordinary, "ordinary_sets": together, "means": means}
         super().__init__(model, classes, fills, **what, every=every, seed=seed)
         self.removal, self.every = removal, every
         most = max(map(len, sets.values()))
@@ -145,18 +145,18 @@ class FrameDraws(GroupedKeyObserver):
         singles = [dims[0] for dims in sets.values() if len(dims) == 1]
         by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
         factors = torch.stack([torch.ones_like(by_head), by_head])
-        found = seen.shifted(excess[..., singles], along[:, :1], factors).sum(3)
+        attention = seen.shifted(excess[..., singles], along[:, :1], factors).sum(3)
         if ALL in sets:
             dims = sets[ALL]
             equal = along * (size[dims] / along_size)[..., None]
-            last = torch.stack([seen.without(excess[..., dims], each).sum(1) for each in (along, equal)])
-            found = torch.cat([found, last[:, None]], 1)
-        self.add(f"{layer}.frames", found)
+            together = torch.stack([seen.without(excess[..., dims], frame).sum(1) for frame in (along, equal)])
+            attention = torch.cat([attention, together[:, None]], 1)
+        self.add(f"{layer}.frames", attention)
         chosen = {"ordinary": [[dim] for dim in self.removal.ordinary], "ordinary sets": self.removal.ordinary_sets}
         for kind, of_kind in chosen.items():
-            each = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in of_kind]
-            if each:
-                self.add(f"{layer}.{kind}", torch.cat(each))
+            attentions = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in of_kind]
+            if attentions:
+                self.add(f"{layer}.{kind}", torch.cat(attentions))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -168,9 +168,9 @@ class FrameDraws(GroupedKeyObserver):
         for number, (name, dims) in enumerate(sets.items()):
             after = dict(zip(_KINDS, self.of_layers("frames")[:, :, number].unbind(1), strict=True))
             after["ordinary"] = self.of_layers("ordinary" if len(dims) == 1 else "ordinary sets")
-            for kind, of_kind in after.items():
-                each = (of_kind / queries.sum()).cpu().numpy()
-                rows = largest_changes(before, each, self.layers, self.classes.names)
+            for kind, received in after.items():
+                mean = (received / queries.sum()).cpu().numpy()
+                rows = largest_changes(before, mean, self.layers, self.classes.names)
                 parts.append(rows.assign(dims=name, kind=kind))
         return pd.concat([part for part in parts if len(part)], ignore_index=True).reindex(columns=FRAMES)
 
@@ -199,13 +199,12 @@ class _Seen:
         groups = n_heads // k.shape[1]
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         some = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
-        for chosen, queries, real in zip(*(one.split(some, 1) for one in (q, *spaced)), strict=True):
+        for chosen, queries, real in zip(*(part.split(some, 1) for part in (q, *spaced)), strict=True):
             n_keys = int(queries.max()) + 1 if circuit.span.causal else self.length
             visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[:, None, :, :n_keys]
             chosen = rearrange(
                 chosen, "row query (head group) d -> row head (group query) d", group=groups
             ).contiguous()
-            chosen = chosen.contiguous()
             scores = (chosen @ k[..., :n_keys]).masked_fill_(~visible.tile(1, 1, groups, 1), -torch.inf)
             self.parts.append((chosen, real.to(scores).tile(1, groups)[:, None, None] / n_heads, scores))
 
@@ -235,11 +234,11 @@ class _Seen:
     def _without(self, excess: Tensor, directions: Tensor) -> Float[Tensor, "draw row classes"]:
         moved = einsum(excess, directions, "row key dim, draw dim head d_head -> draw row key head d_head")
         turned = self._turned(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
-        found = [
+        attentions = [
             self._attention(scores - chosen @ turned[..., : scores.shape[-1]], weight)
             for chosen, weight, scores in self.parts
         ]
-        return torch.stack(found).sum(0)
+        return torch.stack(attentions).sum(0)
 
     def shifted(
         self,
@@ -253,7 +252,7 @@ class _Seen:
         turned = self._turned(directions.expand(-1, n_keys, -1, -1))
         n_dims, n_kinds = excess.shape[-1], len(factors)
         shape = n_kinds, n_dims, len(directions), self.n_rows, self.one_hot.shape[2]
-        found = excess.new_zeros(shape)
+        attention = excess.new_zeros(shape)
         factors = -factors.expand(-1, -1, n_dims, -1)
         for chosen, weight, scores in self.parts:
             some = max(1, _AT_ONCE // scores.numel())
@@ -264,8 +263,8 @@ class _Seen:
                     by_head = factors[kind, draws, dim][:, None, :, None, None]
                     moved = by_head * excess[:, : scores.shape[-1], dim][:, None, None]
                     changed = torch.addcmul(scores, towards, moved)
-                    found[kind, dim, draws] += self._attention(changed, weight)
-        return found
+                    attention[kind, dim, draws] += self._attention(changed, weight)
+        return attention
 
 
 def largest_changes(
@@ -322,9 +321,9 @@ def removed_rows(
     """
     before, after = np.split(sums.sum(0) / queries.sum(), [1], 1)
     rows = largest_changes(before[:, 0], after, observer.layers, observer.classes.names)
-    layer = [observer.layers.index(one) for one in rows["layer"]]
-    name = [observer.classes.names.index(one) for one in rows["key_class"]]
+    layer = [observer.layers.index(layer) for layer in rows["layer"]]
+    name = [observer.classes.names.index(name) for name in rows["key_class"]]
     whole, without = sums[:, layer, 0, name], sums[:, layer, np.arange(1, 1 + len(rows)), name]
-    found = observer.jackknife(lambda a, b, n: _log_odds(b / n) - _log_odds(a / n), whole, without, queries)
-    ends = {"log_odds_low": rows["log_odds"] - found.half, "log_odds_high": rows["log_odds"] + found.half}
+    interval = observer.jackknife(lambda a, b, n: _log_odds(b / n) - _log_odds(a / n), whole, without, queries)
+    ends = {"log_odds_low": rows["log_odds"] - interval.half, "log_odds_high": rows["log_odds"] + interval.half}
     return rows.assign(dims=list(sets), kind="removed", draw=0, **ends)

@@ -1,6 +1,6 @@
 """The cost of comparing directions with random ones, from a model's config alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ from interp.analyses.controls.draws import KINDS
 from interp.analyses.controls.options import ControlOptions
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
-from interp.instruments.costs import predictions
+from interp.instruments.costs import head_input, predictions
 from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass
 from interp.passes.groups import MOST
@@ -43,30 +43,20 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         return Cost(lines=[f"random directions: {why}"])
     n = n_vectors * len(listed(given.scales))
     n_controls = len(KINDS) * given.draws * n
-    first = _first(size, directions)
+    first = head_input(size, directions)
     read = predictions(size, n + 1, "random directions", grouped=True, step=1)
     drawn = predictions(size, n_controls, "random directions", step=1)
     sums = 8 * n_controls * size.d_vocab
     passes = (
-        first,
+        replace(first, sums=first.sums + 8 * (2 * size.d_model + 1)),  # and outlier dimensions
         replace(read, sums=read.sums + 8 * MOST * 4 * (n + 1) * given.bands * 10),
         replace(drawn, sums=sums, copies=3 * sums, per_batch=2 * sums),
         _parts(size, given.draws, data, options),
     )
     numbers = {"variants": n + 1, "controls": n_controls}
     lines = [f"random directions: {n} edits of the prediction head, {n_controls} random ones"]
-    between = sum(one.sums for one in passes) + _COPIES * 8 * MOST * size.d_vocab
+    between = sum(reading.sums for reading in passes) + _COPIES * 8 * MOST * size.d_vocab
     return Cost(passes=passes, between=between, numbers=numbers, lines=lines)
-
-
-def _first(size: Shape, directions: Sequence[str]) -> Pass:
-    """The pass that finds directions and outlier dimensions of the head's input."""
-    sums = 8 * ((size.d_model + 1) * bool(directions) + 2 * size.d_model + 1)
-    if "slope" in directions:
-        found = predictions(size, 1, "head input")
-        return replace(found, sums=found.sums + sums)
-    masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
-    return Pass(what="head input", sums=sums, head=True, **masked)
 
 
 def _parts(size: Shape, draws: int, data: Any, options: Mapping[str, Any]) -> Pass:
@@ -76,7 +66,7 @@ def _parts(size: Shape, draws: int, data: Any, options: Mapping[str, Any]) -> Pa
     share = 0.0 if tokens is None else min(mask, _OF_PARTS / tokens)
     parts, dims = 1 + draws, 1 + size.d_model // 100
     n = 1 + 2 * parts
-    found = predictions(size, n, "outlier dimensions", text="some of the text", step=1, share=share)
+    read = predictions(size, n, "outlier dimensions", text="some of the text", step=1, share=share)
     sums = 8 * size.d_vocab * (2 * MOST * 3 + 3 * n)
     copies = 4 * parts * dims * size.d_vocab
-    return replace(found, sums=sums, copies=copies, flops=share * n * (2.0 * dims + 6.0) * size.d_vocab)
+    return replace(read, sums=sums, copies=copies, flops=share * n * (2.0 * dims + 6.0) * size.d_vocab)

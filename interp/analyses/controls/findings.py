@@ -91,8 +91,8 @@ def _of(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Co
     """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
     same = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
     drawn = {kind: same.loc[same["kind"] == kind, measure].to_numpy() for kind in KINDS}
-    found = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
-    return [*found, Control("no change", [0.0], "number")] if found else []
+    controls_of_kinds = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
+    return [*controls_of_kinds, Control("no change", [0.0], "number")] if controls_of_kinds else []
 
 
 def _listed(outlier_dims: pd.DataFrame) -> str:

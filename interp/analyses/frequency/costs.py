@@ -1,15 +1,14 @@
 """The cost of comparing predictions with word frequency, from a model's config alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from interp.analyses.frequency.options import FrequencyOptions
-from interp.corpora.batching import MASK_RATE
 from interp.instruments.controls import MOST_NUMBERS
-from interp.instruments.costs import predictions
-from interp.models.shapes import Shape, shape_with
-from interp.passes.budget import Cost, Pass
+from interp.instruments.costs import head_input, predictions
+from interp.models.shapes import shape_with
+from interp.passes.budget import Cost
 from interp.passes.groups import MOST
 from interp.support.choices import listed
 
@@ -49,18 +48,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
-    before = _before(size, directions)
+    before = [head_input(size, directions)] if directions else []
     passes = [*before, replace(read, step=len(before))]
     between = sum(one.sums for one in passes) + leaving_out + draws
     return Cost(passes=tuple(passes), between=between, results=results, numbers=numbers, lines=lines)
-
-
-def _before(size: Shape, directions: Sequence[str]) -> list[Pass]:
-    """The pass that finds directions in the head's input."""
-    if "slope" in directions:
-        first = predictions(size, 1, "head input")
-        return [replace(first, sums=first.sums + 8 * (size.d_model + 1))]
-    if not directions:
-        return []
-    masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
-    return [Pass(what="head input", sums=8 * (size.d_model + 1), head=True, **masked)]
