@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analyses.attention.frames import FRAMES, FrameDraws, Removal, removed_rows
-from interp.analyses.attention.options import AttentionOptions, Where
+from interp.analyses.attention.options import OUTLIERS, AttentionOptions, Where
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
@@ -33,7 +33,6 @@ from interp.support.choices import Mode, Several
 
 __all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
 
-_OUTLIERS = 3  # outlier dimensions to remove one by one; those of the most states come first
 _CONTROLS = 5  # random dimensions in each layer
 _ROWS = 64  # of twice as many rows, or tokens, only a part is read for the draws, but not of fewer than 40 rows
 _TOKENS = 5_120
@@ -200,9 +199,9 @@ def ablation_effect(
 ) -> Passes[pd.DataFrame]:
     """Does attention to a class fall when an outlier dimension is removed, and only then?
 
-    In each layer, several sets of dimensions are removed, one dimension at a time. The set `outlier` has the first
-    three dimensions of `outliers`, which are outliers in the most states; `driver` the dimension with the largest gap
-    of each class; and `random` five random ones.
+    In each layer, several sets of dimensions are removed, one dimension at a time. The set `outlier` has the dimensions
+    of `outliers`, at most 16 (from the residual stream 3), those that are outliers in the most states; `driver` the
+    dimension with the largest gap of each class; and `random` five random ones.
 
     Args:
         outliers: the table of `find_outliers`.
@@ -285,7 +284,7 @@ def planned(
     varies = mode == "mean" or (where == "keys" and not qk_circuit(model, 0).rotates)
     every["removed"] = every["sd"] if varies else every["magnitude"]
     rng = np.random.default_rng(seed)
-    outlying = outliers["dim"].drop_duplicates().head(_OUTLIERS).tolist()
+    outlying = outliers["dim"].drop_duplicates().head(OUTLIERS[where]).tolist()
     dims = every.index.unique("dim")
     rows = []
     for layer in layers:
@@ -317,7 +316,7 @@ def drawn(
         return None
     means = profile[profile["key_class"] == "all"].pivot(index="state", columns="dim", values="mean").loc[layers]
     fills = dict(zip(layers, means.to_numpy() * (options.mode == "mean"), strict=True))
-    removal = Removal.of(dims, fills, tested=_OUTLIERS, seed=options.seed)
+    removal = Removal.of(dims, fills, tested=OUTLIERS["keys"], seed=options.seed)
     n_rows, n_tokens = len(read.queries) * read.stretches_per_group, int(read.queries.sum())
     every = max(1, min(n_rows // FEWEST_TEXTS, max(n_rows // _ROWS, n_tokens // _TOKENS)))
     return FrameDraws(model, classes, removal, every=every, seed=options.seed)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from interp.analyses.attention.options import OUTLIERS
 from interp.instruments.costs import massive_sums, profile_sums, score_flops, score_pass
 from interp.models.shapes import Shape, shape, shape_with
 from interp.passes.budget import Cost, Pass
@@ -15,8 +16,8 @@ from interp.support.choices import Several, listed
 
 __all__ = ["cost", "dry_run"]
 
-_REMOVED = 3 + 5  # dimensions that are removed from a layer, at most: outliers, random
-_SETS = 3 + 1  # of outlier dimensions, that controls are drawn for: one by one, and all together
+_RANDOM = 5  # dimensions that are removed from a layer beside outliers
+_SETS = OUTLIERS["keys"] + 1  # of outlier dimensions, that controls are drawn for: one by one, and all together
 _OUTLIERS = 64  # outlier dimensions that are assumed
 _DENSE_ROWS = 5_000_000  # with more rows, scores are saved as arrays; see interp.results.dense
 _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
@@ -45,7 +46,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     passes = [replace(read, flops=read.flops + again), *(replace(one, text=text) for one in scored)]
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
-        removed = _REMOVED + classes - 1 if size.linear_scores else _REMOVED
+        removed = OUTLIERS["keys"] + _RANDOM + classes - 1 if size.linear_scores else OUTLIERS["residual"] + _RANDOM
         variants = 1 + min(removed, size.d_model)
         sums = 8 * ((n_layers * variants * (size.n_heads + MOST) + 1) * classes + MOST + 1)
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}

@@ -7,10 +7,12 @@ from interp.analyses.declare import Analysis, option
 from interp.analyses.options import CountsOptions, KeyClasses, TextOptions
 from interp.support.choices import Average, Mode, Rule, Several, Weights
 
-__all__ = ["ANALYSIS", "AttentionOptions", "Where"]
+__all__ = ["ANALYSIS", "OUTLIERS", "AttentionOptions", "Where"]
 
 Where = Literal["keys", "residual"]
 """What dimensions are removed from: the keys of a block, or the residual stream that enters it."""
+OUTLIERS: dict[Where, int] = {"keys": 16, "residual": 3}
+"""How many outlier dimensions are removed one by one, at most: those that are outliers in the most states."""
 
 
 @dataclass(frozen=True, kw_only=True)
