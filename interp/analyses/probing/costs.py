@@ -47,7 +47,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()
     n_seeds = len(listed(asked.seeds)) * ("l0" in listed(asked.methods))
-    columns = n_seeds * (len(listed(asked.l0_strengths)) * len(listed(asked.controls)) + 1)
+    controls = set(listed(asked.controls))
+    columns = n_seeds * (len(listed(asked.l0_strengths)) * len(controls - {"flip"}) + len(controls & {"flip"}) + 1)
     one_state, forward = 4 * len(sentences) * size.d_model, (1 + TWINS) * sum(lengths) * size.forward
     sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {

@@ -26,7 +26,7 @@ from interp.corpora.sentences import encode, sentence_rows, together
 from interp.corpora.tokens import Counted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
-from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name, view
+from interp.models.sites import Model, Recipe, Site, check_model, depth, hook_name, is_encoder, state_name, view
 from interp.passes import distributed
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
@@ -267,7 +267,7 @@ def _read(
                 if tokens is not None:
                     recipe += tokens.hooks(replace(batch, rows=first + torch.tensor(chosen)))
                 with running(model, recipe, expected=hooks):
-                    forward(model, batch, model.cfg.n_layers)
+                    forward(model, batch, depth(sites.names.values()))
                 with uninterrupted():
                     if tokens is not None:
                         tokens.commit()

@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from scipy import stats
-from sklearn.metrics import roc_auc_score
 from tqdm.auto import tqdm
 
 from interp.analyses.probing.columns import IN_PAPER, MEANINGS
@@ -127,7 +126,8 @@ def sweep(
         tasks, states: the tasks and states to use. Default: all.
         l0_strengths: λ of `l0`.
         ks: k of `topk`. Values above the width are refused.
-        controls: `"none"` (no control), `flip` (for `l0` and `dense`) and `rotation` (for `l0` and `topk`).
+        controls: `"none"` (no control), `flip` (for `dense`, and for `l0` at λ = .2 or the nearest) and `rotation` (for
+            `l0` and `topk`).
         seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with others.
         raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an intercept.
         unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square of its
@@ -298,7 +298,11 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
 
 
 def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
-    columns = list(product(controls, settings["l0_strengths"], settings["seeds"]))
+    shown = shown_l0_strength(settings["l0_strengths"])
+    columns: list[tuple[Control, float, int]] = []
+    for control in controls:
+        strengths = [shown] if control == "flip" else settings["l0_strengths"]
+        columns += product([control], strengths, settings["seeds"])
     _, l0_strengths, seeds = zip(*columns, strict=True)
     y = group.targets([(control, seed) for control, _, seed in columns])
     found = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
@@ -307,35 +311,39 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
         yield "probes", group.rows(found.coefficients[:, i], control, seed, **about)
     for control in [control for control in controls if control != "flip"]:
-        shown = shown_l0_strength(l0_strengths)
         mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown)]
         right = np.mean([group.right(found.coefficients[:, i]) for i in mine], axis=0)
         yield "hits", _right(group, _SHOWN["l0", control], right)
     if "none" in controls:
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
         gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
-        shown = plain[shown_l0_strength(plain)]
         p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
-        values = {"t": group.t, "p_adjusted": p_adjusted, "gate": gates[:, shown], "weight": weights[:, shown]}
+        values = {"t": group.t, "p_adjusted": p_adjusted}
+        values |= {"gate": gates[:, plain[shown]], "weight": weights[:, plain[shown]]}
         values |= {"mean": group.mean, "scale": group.spread}
         where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
         flat = {name: part.ravel() for name, part in values.items()}
         yield "neurons", pd.DataFrame(flat, index=where).reset_index()
-        rows = [
-            {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), gates[i, column])
-            for (l0_strength, column), (i, task) in product(plain.items(), enumerate(group.tasks))
+        ranks = stats.rankdata(np.abs(group.t), axis=1)  # |t| itself may be infinite
+        tables = [
+            pd.DataFrame({"task": group.tasks, "l0_strength": l0_strength} | _agreement(ranks, gates[:, column]))
+            for l0_strength, column in plain.items()
         ]
-        yield "agreement", pd.DataFrame(rows)
+        yield "agreement", pd.concat(tables, ignore_index=True)
 
 
-def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dict[str, float]:
-    """Spearman's correlation of |t| and the gates, its largest value given the gates' ties, and the AUROC of |t| for
-    open gates."""
-    _, counts = np.unique(gate, return_counts=True)
-    n = float(len(gate))
-    most = np.sqrt(max(0.0, 1 - ((counts**3.0) - counts).sum() / (n**3 - n)))
-    is_open = gate > 0
-    rank = stats.rankdata(t)  # of t itself, which may be infinite
-    auroc = roc_auc_score(is_open, rank) if 0 < is_open.sum() < n else np.nan
-    spearman = stats.spearmanr(rank, gate).statistic if np.ptp(gate) > 0 and np.ptp(rank) > 0 else np.nan
-    return {"spearman": float(spearman), "spearman_max": float(most), "auroc": float(auroc)}
+def _agreement(
+    ranks: Float[np.ndarray, "tasks d"], gate: Float[np.ndarray, "tasks d"]
+) -> dict[str, Float[np.ndarray, " tasks"]]:
+    """Spearman's correlation of |t|, given by its ranks, and the gates, its largest value given the gates' ties, and
+    the AUROC of |t| for open gates."""
+    d, is_open = gate.shape[1], gate > 0
+    n_open = is_open.sum(1)
+    above = (ranks * is_open).sum(1) - n_open * (n_open + 1) / 2  # Mann and Whitney's U
+    x = ranks - (d + 1) / 2
+    y = stats.rankdata(gate, axis=1) - (d + 1) / 2
+    xx, yy = (x**2).sum(1), (y**2).sum(1)
+    with np.errstate(invalid="ignore"):  # NaN where all values are equal
+        spearman = (x * y).sum(1) / np.sqrt(xx * yy)
+        auroc = above / (n_open * (d - n_open))
+    return {"spearman": spearman, "spearman_max": np.sqrt(12 * yy / (d**3 - d)), "auroc": auroc}
