@@ -41,8 +41,8 @@ def importing(code: str) -> Callable[[], object]:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    repeats = 2 if quick else 15
-    config = transformers.GPT2Config(n_layer=2 if quick else 12)
+    repeats = 1 if quick else 15
+    config = transformers.GPT2Config(n_layer=2, n_embd=96) if quick else transformers.GPT2Config()
     with random_model(config) as (hooked, sdpa), tempfile.TemporaryDirectory() as directory:
         sdpa.save_pretrained(directory)
         bridge = interp.load(directory, device="cpu", backend="bridge")

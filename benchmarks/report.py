@@ -49,8 +49,8 @@ def rows(quick: bool) -> Iterator[Row]:
     HookedEncoder.encoder_output = forward.timed(HookedEncoder.encoder_output)
     HookPoint.__call__ = hooks.timed(HookPoint.__call__)
     shared.fit_sparse, shared.fit_dense = fits.timed(shared.fit_sparse), fits.timed(shared.fit_dense)
-    probes = json.dumps({"probing": {"states": [3], "steps": 50, "seeds": [0]}})
-    small = ["--limit", "20", "--pair-limit", "10", "--settings", probes] if quick else []
+    few = {"probing": {"states": [3], "steps": 50, "seeds": [0]}, "generation": {"n": 5, "decoders": ["greedy"]}}
+    small = ["--limit", "20", "--pair-limit", "10", "--settings", json.dumps(few)] if quick else []
     for model in bundled_models():
         for clock in clocks.values():
             clock.seconds = 0.0

@@ -23,14 +23,17 @@ PROFILE = "profile of every dimension of every hidden state"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    with random_model(transformers.GPT2Config()) as (model, _):
+    config = transformers.GPT2Config(n_layer=2, n_embd=96) if quick else transformers.GPT2Config()
+    with random_model(config) as (model, _):
         batches = corpora.batches(model, tokens(1 if quick else 8, 128, 50_257), batch_size=8)
         classes = corpora.token_classes(model, CLASSES)
         log_u = torch.rand(50_257, generator=torch.Generator().manual_seed(0)).log()
         makers: dict[str, Callable[[], Observer]] = {
             PROFILE: lambda: DimensionProfile(model, classes),
             "correlation of every dimension with frequency and attention": lambda: DimensionCorrelations(model, log_u),
-            "mean of every neuron of the last layer": lambda: SiteMean(model, "mlp_post", 3072, layer=11),
+            "mean of every neuron of the last layer": lambda: SiteMean(
+                model, "mlp_post", model.cfg.d_mlp, layer=model.cfg.n_layers - 1
+            ),
             "attention by class": lambda: AttentionByClass(model, classes),
             "attention contributions": lambda: ScoreContributions(model, classes),
             "mean prediction": lambda: MeanPredictions(model, [Variant()]),

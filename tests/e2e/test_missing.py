@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -55,12 +56,12 @@ def test_every_figure_and_table_is_drawn_without_its_numbers(model, analysis, ki
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "analysis"), DECODERS)  # an encoder's tables have no other columns
 def test_every_column_may_be_missing_alone(model, analysis, reported):
-    """Figures and sentences that read one of the numbers do without it."""
+    """Figures and sentences that read one of the numbers do without it, in all tables that have it."""
     result = reported[model][analysis]
-    for name, table in result.tables.items():
-        for column in measured(table):
-            emptied = with_tables(result, **{name: table.assign(**{column: pd.NA})})
-            assert emptied.section.is_drawn, (name, column)
+    columns = {name: measured(table) for name, table in result.tables.items()}
+    for column in sorted(set(chain.from_iterable(columns.values()))):
+        tables = {name: result.tables[name].assign(**{column: pd.NA}) for name in columns if column in columns[name]}
+        assert with_tables(result, **tables).section.is_drawn, column
 
 
 @pytest.mark.quick("-NA")
