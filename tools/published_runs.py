@@ -76,8 +76,8 @@ What `interp` takes, and what it measures, on two models that others trained and
 `python tools/published_runs.py docs/published.md` makes the models' directories, runs every command below and writes
 this page. What is said of a model is said of this file, and of this text: the first 40 texts of the
 [bundled corpus](bundled.md), in rows of 64 tokens, and 10 bundled pairs of each task, with few settings (see the
-commands). The numbers stand without verdicts, because the [controls](findings.md) are still being examined on these
-models.
+commands). Verdicts follow [the rule of all findings](findings.md); 10 pairs a task and 50 steps are too few for most
+questions about probes.
 
 {models}
 
@@ -146,11 +146,14 @@ def runs(model: Path, out: Path) -> Iterator[Run]:
 
 
 def numbers(results: Iterable[Result]) -> str:
-    """What results found, in numbers: a list for each."""
+    """What results found: a list for each."""
     lines = []
     for result in results:
         lines += [f"### {registry.load(result.analysis).title}", ""]
-        lines += [f"- *{finding.question}* {finding.grounds}." for finding in result.findings]
+        lines += [
+            f"- *{finding.question}* {finding.grounds}. **{finding.answer.capitalize()}.**"
+            for finding in result.findings
+        ]
         lines += [f"- Note: {caveat}." for caveat in result.caveats]
         lines += [""]
     return "\n".join(lines)
