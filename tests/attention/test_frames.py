@@ -150,8 +150,8 @@ def test_draws_by_brute_force(kind, load_toy):
                 n += len(chosen)
         return total / n
 
-    def largest(move):
-        before, after = (np.stack([by_class(layer, each) for layer in (0, 1)]) for each in (lambda layer, x: 0.0, move))
+    def largest(move, without=lambda layer, x: 0.0):
+        before, after = (np.stack([by_class(layer, each) for layer in (0, 1)]) for each in (without, move))
         change = (logit(after) - logit(before))[:, :2]
         layer, name = np.unravel_index(np.abs(change).argmax(), change.shape)
         return int(layer), names[name], before[layer, name], after[layer, name], change[layer, name]
@@ -168,17 +168,21 @@ def test_draws_by_brute_force(kind, load_toy):
 
     axes = torch.eye(16, dtype=DOUBLE)
     expected = {("3", "removed", 0): moving([3], axes[[3]]), (ALL, "removed", 0): moving([3, 9], axes[[3, 9]])}
-    expected |= {("9", "frame", 7): moving([9], frames[7, :1]), (ALL, "frame", 38): moving([3, 9], frames[38])}
-    expected |= {("9", "equal keys", 2): moving([9], frames[2, :1], True)}
-    expected |= {(ALL, "equal keys", 4): moving([3, 9], frames[4], True)}
+    along = {("9", "frame", 7): moving([9], frames[7, :1]), (ALL, "frame", 38): moving([3, 9], frames[38])}
+    along |= {("9", "equal keys", 2): moving([9], frames[2, :1], True)}
+    along |= {(ALL, "equal keys", 4): moving([3, 9], frames[4], True)}
     single, pair = removal.ordinary[6], removal.ordinary_sets[11]
     expected |= {
         ("3", "ordinary", 6): moving([single], axes[[single]]),
         (ALL, "ordinary", 11): moving(pair, axes[pair]),
     }
     found = table.set_index(["dims", "kind", "draw"])
-    for key, move in expected.items():
-        layer, name, before, after, change = largest(move)
+    changes = {key: largest(move) for key, move in expected.items()}
+    for key, move in along.items():
+        dims = [3, 9] if key[0] == ALL else [9]
+        own = moving(dims, axes[dims])
+        changes[key] = largest(lambda layer, x, own=own, move=move: own(layer, x) - move(layer, x), own)
+    for key, (layer, name, before, after, change) in changes.items():
         row = found.loc[key]
         assert (row["layer"], row["key_class"]) == (layer, name), key
         numbers = row[["attention_before", "attention_after", "log_odds"]].astype(float)

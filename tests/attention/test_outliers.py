@@ -337,9 +337,12 @@ def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
     assert (claim["dims"], claim["layer"], claim["key_class"]) == (str(first["dim"].iloc[0]), 3, "cls")
     assert claim["log_odds"] < -0.05
     assert abs(claim["log_odds"]) > claim["of_ordinary"]
-    together, *alone = study.findings[: len(study.claims)]
-    assert "outlier dimensions steer attention" in together.question
-    assert not [found for found in alone if found.verdict == "yes"]
+    assert "outlier dimensions steer attention" in study.findings[0].question
+    alone = [finding for finding in study.findings if finding.question.startswith("Does outlier dimension")]
+    sizes = [abs(finding.value) for finding in alone]
+    assert len(alone) == len(study.claims) - 1
+    assert sizes == sorted(sizes, reverse=True)
+    assert not [finding for finding in alone if finding.verdict == "yes"]
 
 
 def test_refusals(load_toy, texts, bert_study):

@@ -13,6 +13,7 @@ import transformers
 from naming import naming
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import interp
@@ -115,11 +116,28 @@ def test_scores_are_scipys():
 
 def test_agreement_knows_its_largest_value():
     gate = np.array([0, 0, 0, 0, 0.2, 0.7, 1.0, 1.0])
-    found = _agreement(np.arange(8.0), gate)
+    found = _agreement(1 + np.arange(8.0)[None], gate[None])
     assert found["spearman"] == pytest.approx(found["spearman_max"])
     assert found["auroc"] == 1
     ties = (4**3 - 4) + (2**3 - 2)
     assert found["spearman_max"] == pytest.approx(math.sqrt(1 - ties / (8**3 - 8)))
+
+
+def test_agreement_is_that_of_scipy_and_scikit_learn():
+    """With ties in both, an infinite |t|, and tasks in which no gate or every gate is open, or all t are equal."""
+    rng = np.random.default_rng(0)
+    t = np.abs(rng.normal(size=(6, 30))).round(1)
+    t[0, 3], t[4] = np.inf, 1
+    gate = rng.normal(size=(6, 30)).clip(0, 1)
+    gate[1], gate[2] = 0, 0.5
+    ranks = stats.rankdata(t, axis=1)
+    found = _agreement(ranks, gate)
+    for task in (0, 3, 5):
+        assert found["spearman"][task] == pytest.approx(stats.spearmanr(ranks[task], gate[task]).statistic)
+        assert found["auroc"][task] == pytest.approx(roc_auc_score(gate[task] > 0, ranks[task]))
+    assert np.isnan(found["spearman"][[1, 2, 4]]).all()
+    assert np.isnan(found["auroc"][[1, 2]]).all()
+    assert found["auroc"][4] == 0.5
 
 
 @pytest.mark.parametrize(("n", "d"), [(120, 12), (60, 100)])

@@ -116,11 +116,11 @@ def verdict(length, sd, seed, planted=0.0):
 
 
 @pytest.mark.quick("24-2.0")
-@pytest.mark.parametrize("length", [24, 28, 32])
-@pytest.mark.parametrize("sd", [0.5, 1.0, 2.0, 8.0])
+@pytest.mark.parametrize("length", [24, 32])
+@pytest.mark.parametrize("sd", [0.5, 2.0, 8.0])
 def test_random_queries_and_keys_have_no_sink(length, sd):
     """Rows of fewer tokens are refused. Before, up to 20 of 20 of 11 to 14 tokens had one."""
-    assert [verdict(length, sd, seed) for seed in range(20)].count("yes") <= 1
+    assert [verdict(length, sd, seed) for seed in range(10)].count("yes") <= 1
 
 
 @pytest.mark.parametrize("length", [24, 32])

@@ -69,8 +69,8 @@ MEANINGS = COMMON | {
     "dims": Column("removed", "The outlier dimension that is removed, or all of them together."),
     "kind": Column(
         "instead of it",
-        "What is removed: the dimensions; the same values along random directions, also with keys that change as much; "
-        "other dimensions.",
+        "The dimensions are removed; their values are put back along random directions, also with keys that change as "
+        "much; other dimensions are removed.",
         {"removed": "the dimensions", "frame": "random directions", "ordinary": "other dimensions"},
     ),
     "log_odds": Column("change of log-odds", "Largest change of log(a / (1 − a)), a the attention to the class."),

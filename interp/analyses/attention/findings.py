@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from scipy.special import logit
 
@@ -22,7 +23,7 @@ _CONTROLS = {"directions": "random directions with the same values", "ordinary":
 
 def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
     """Whether removing outlier dimensions, together and one by one, changes attention more than the same perturbation
-    along random directions, and more than removing other dimensions.
+    along random directions, and more than removing other dimensions; first together, then the largest change first.
 
     Args:
         frames: the table of `interp.attention.frames.FrameDraws`.
@@ -30,8 +31,9 @@ def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Ite
         where: what the dimensions were removed from.
     """
     removed = frames[frames["kind"] == "removed"]
+    size = removed["log_odds"].abs().where(removed["dims"] != ALL, np.inf)
     row: Any
-    for row in removed.sort_values("dims", key=lambda dims: dims != ALL, kind="stable").itertuples():
+    for row in removed.loc[size.sort_values(ascending=False, kind="stable").index].itertuples():
         together = row.dims == ALL
         what, it = ("the outlier dimensions", "them all") if together else (f"outlier dimension {row.dims}", "it")
         change = f"{_share(row.attention_before)} to {_share(row.attention_after)}"

@@ -1,4 +1,4 @@
-"""Outlier dimensions against the same perturbation elsewhere: along random directions, and in ordinary dimensions."""
+"""Outlier dimensions against their values along random directions, and against ordinary dimensions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -72,10 +72,12 @@ class Removal(NamedTuple):
 class FrameDraws(GroupedKeyObserver):
     """Attention by class without outlier dimensions in the keys of one layer, and with the same perturbation elsewhere.
 
-    With dimensions j_1 … j_k removed together, draw b of the kind `frame` removes `Σ_i (x_{j_i} − m_{j_i}) r_i` from
-    the input x of the keys, where r_1 … r_k are random orthonormal directions, the same in all layers. The kind
-    `equal keys` scales r_i for each head so that `‖r_i W_K‖ = ‖W_K[j_i]‖`. The kind `ordinary` removes dimensions that
-    are no outliers. Only the scores of that layer change, so everything comes from one pass.
+    With dimensions j_1 … j_k removed together, draw b of the kind `frame` puts their values back along random
+    orthonormal directions r_1 … r_k, the same in all layers: it adds `Σ_i (x_{j_i} − m_{j_i}) r_i` to the input x of
+    the keys without these dimensions. If their own directions in the keys are like any others, what they add is
+    exchangeable with that. The kind `equal keys` scales r_i for each head so that `‖r_i W_K‖ = ‖W_K[j_i]‖`. The kind
+    `ordinary` removes dimensions that are no outliers. Only the scores of that layer change, so everything comes from
+    one pass.
 
     Up to eight evenly spaced queries of each row are read, over all keys that they see, of every `every`-th row.
 
@@ -145,11 +147,12 @@ class FrameDraws(GroupedKeyObserver):
         singles = [dims[0] for dims in sets.values() if len(dims) == 1]
         by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
         factors = torch.stack([torch.ones_like(by_head), by_head])
-        attention = seen.shifted(excess[..., singles], along[:, :1], factors).sum(3)
+        attention = seen.along(excess[..., singles], weight[singles], along[:, :1], factors).sum(3)
         if ALL in sets:
             dims = sets[ALL]
             equal = along * (size[dims] / along_size)[..., None]
-            together = torch.stack([seen.without(excess[..., dims], frame).sum(1) for frame in (along, equal)])
+            moved = (weight[dims] - frame for frame in (along, equal))
+            together = torch.stack([seen.without(excess[..., dims], directions).sum(1) for directions in moved])
             attention = torch.cat([attention, together[:, None]], 1)
         self.add(f"{layer}.frames", attention)
         chosen = {"ordinary": [[dim] for dim in self.removal.ordinary], "ordinary sets": self.removal.ordinary_sets}
@@ -168,9 +171,11 @@ class FrameDraws(GroupedKeyObserver):
         for number, (name, dims) in enumerate(sets.items()):
             after = dict(zip(_KINDS, self.of_layers("frames")[:, :, number].unbind(1), strict=True))
             after["ordinary"] = self.of_layers("ordinary" if len(dims) == 1 else "ordinary sets")
+            removed = sums[:, :, 1 + number].sum(0) / queries.sum()
             for kind, received in after.items():
                 mean = (received / queries.sum()).cpu().numpy()
-                rows = largest_changes(before, mean, self.layers, self.classes.names)
+                compared = before if kind == "ordinary" else removed
+                rows = largest_changes(compared, mean, self.layers, self.classes.names)
                 parts.append(rows.assign(dims=name, kind=kind))
         return pd.concat([part for part in parts if len(part)], ignore_index=True).reindex(columns=FRAMES)
 
@@ -226,8 +231,6 @@ class _Seen:
         self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "draw dim kv_head d_head"]
     ) -> Float[Tensor, "draw row classes"]:
         """Attention in each draw, with each key moved back along its directions."""
-        if excess.shape[-1] == 1:
-            return self.shifted(excess, directions, directions.new_ones(1, len(directions), 1, 1))[0, 0]
         some = max(1, _AT_ONCE // (self.n_rows * self.length * directions[0, 0].numel()))
         return torch.cat([self._without(excess, part) for part in directions.split(some)])
 
@@ -240,29 +243,32 @@ class _Seen:
         ]
         return torch.stack(attentions).sum(0)
 
-    def shifted(
+    def along(
         self,
         excess: Float[Tensor, "row key dim"],
+        own: Float[Tensor, "dim kv_head d_head"],
         directions: Float[Tensor, "draw 1 kv_head d_head"],
         factors: Float[Tensor, "kind draw #dim #kv_head"],
     ) -> Float[Tensor, "kind dim draw row classes"]:
-        """Attention with each key moved back along the same direction of each draw, for one dimension after the other,
-        by their excess times a factor for each head."""
+        """Attention with the excess of each key along the same direction of each draw, times a factor for each head,
+        in place of along its own direction, for one dimension after the other."""
         n_keys = self.length if self.circuit.rotates else 1
-        turned = self._turned(directions.expand(-1, n_keys, -1, -1))
+        turned, turned_own = (self._turned(rows.expand(-1, n_keys, -1, -1)) for rows in (directions, own[:, None]))
         n_dims, n_kinds = excess.shape[-1], len(factors)
         shape = n_kinds, n_dims, len(directions), self.n_rows, self.one_hot.shape[2]
         attention = excess.new_zeros(shape)
-        factors = -factors.expand(-1, -1, n_dims, -1)
+        factors = factors.expand(-1, -1, n_dims, -1)
         for chosen, weight, scores in self.parts:
+            keys = slice(scores.shape[-1])
             some = max(1, _AT_ONCE // scores.numel())
+            by_key = excess[:, keys].permute(2, 0, 1)[:, :, None, None]
+            without = [scores - added * (chosen @ of[..., keys]) for added, of in zip(by_key, turned_own, strict=True)]
             for first in range(0, len(directions), some):
                 draws = slice(first, first + some)
-                towards = chosen @ turned[draws, None, ..., : scores.shape[-1]]
+                towards = chosen @ turned[draws, None, ..., keys]
                 for kind, dim in product(range(n_kinds), range(n_dims)):
-                    by_head = factors[kind, draws, dim][:, None, :, None, None]
-                    moved = by_head * excess[:, : scores.shape[-1], dim][:, None, None]
-                    changed = torch.addcmul(scores, towards, moved)
+                    added = factors[kind, draws, dim][:, None, :, None, None] * by_key[dim]
+                    changed = torch.addcmul(without[dim], towards, added)
                     attention[kind, dim, draws] += self._attention(changed, weight)
         return attention
 

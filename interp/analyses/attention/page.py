@@ -40,9 +40,10 @@ DEFINITIONS = {
     "of the hidden state of its row (Sun et al. 2024).",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only or, where scores "
     "cannot be decomposed, in the residual stream that enters one layer. Five random dimensions are removed beside it.",
-    "Same values along random directions": "What is removed from the input of the keys is subtracted from them along "
-    "random orthonormal directions instead, the same in all layers; and along these directions scaled so that the keys "
-    "of each head change as much as without the dimension. Of the two, the larger effect counts.",
+    "Same values along random directions": "What is removed from the input of the keys is put back along random "
+    "orthonormal directions, the same in all layers; and along these directions scaled so that the keys of each head "
+    "change as much as by the dimension. The change is that from attention without the dimension. Of the two, the "
+    "larger one counts.",
     "Change of log-odds": "The largest change of log(a / (1 − a)) over blocks and classes except other, where a is the "
     "attention averaged over heads and over up to eight queries of each row, in a part of the rows of long texts. A "
     "class counts where it, and all others together, get .02 or more. The smallest effect of interest is .1, or what "

@@ -101,8 +101,8 @@ class AttentionStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        steering = steered(self.frames, self.class_words, self.removed_from)
-        found = *steering, *explained(self.outlier_share, self.class_words)
+        steering = [*steered(self.frames, self.class_words, self.removed_from)]
+        found = *steering[:1], *explained(self.outlier_share, self.class_words), *steering[1:]
         return over_texts(found, self.provenance.get("intervals", {}))
 
     @property

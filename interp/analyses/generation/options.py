@@ -83,6 +83,8 @@ ANALYSIS = Analysis(
     check="interp.analyses.generation.options:check_asked",
     cost="interp.analyses.generation.costs:dry_run",
     impossible="interp.analyses.generation.tables:why_impossible",
+    in_report={"decoders": tuple(name for name in DECODERS if name != "beam")},
+    more={"decoders": DECODERS},
     paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
 )
