@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from null_models import random_sink, removed_dimensions
 from nulls import Cell
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from interp.analyses.encoding.orders import Agreements
 from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
-from interp.analyses.probing.findings import beyond, concentrated, held, needed, some_general
+from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged
 from interp.instruments.controls import DirectionKind, random_directions, spearman_of
 from interp.instruments.measures import correlations
@@ -107,6 +108,20 @@ def without_neurons(rng: np.random.Generator, *, effect: float, n_tasks: int = T
     accuracy = rng.normal(-0.05, 0.015, (n_tasks, 2)) - [effect, 0]
     rows = {"set": ["found", "matched"] * n_tasks, "task": np.repeat(np.arange(n_tasks), 2), "mode": "zero"}
     return first(needed(pd.DataFrame(rows | {"accuracy": accuracy.ravel()}), {}))
+
+
+def above_models(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """The accuracies of dense probes of four models on the test sentences of some tasks."""
+    level = rng.uniform(0.6, 0.8, TASKS)
+    tables = []
+    for model in range(4):
+        expected = level + effect * (model == 0) + _SPREAD * rng.normal(size=TASKS)
+        accuracy = rng.binomial(2 * TEST_PAIRS, expected) / (2 * TEST_PAIRS)
+        control = "untrained" if model else "none"
+        rows = {"task": range(TASKS), "probe": "dense", "control": control, "draw": max(model - 1, 0)}
+        tables.append(pd.DataFrame(rows | {"accuracy": accuracy}))
+    nothing = pd.DataFrame(columns=["probe", "against"])
+    return first(above_untrained(pd.concat(tables), nothing, {}))
 
 
 @cache
@@ -198,7 +213,9 @@ _FOLLOWS, _FREQUENT = "Does what b_LN adds follow word frequency?", "Does it fav
 _WORDS, _OTHERS = "Are dense probes more accurate than words?", "Are sparse probes right on other tasks?"
 _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated in few dimensions?"
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
-_DIVERSE = "Is text more diverse with less of b_LN?"
+_DIVERSE, _MODELS = "Is text more diverse with less of b_LN?", "Are dense probes better than those of untrained models?"
+_STEERS, _TOGETHER = "Does an outlier dimension steer attention?", "Do outlier dimensions together steer attention?"
+_SINK = "Is there a sink at the first position?"
 CELLS = [
     Cell("rule", "among 39 controls", "drawn like its controls", "null", partial(ranked, effect=0.0), 2_000),
     Cell("rule", "among 39 controls", "5 SDs above them", "planted", partial(ranked, effect=0.1), 2_000),
@@ -234,4 +251,19 @@ CELLS = [
     Cell("controls", _FREQUENT, "5 SDs more", "planted", partial(frequent_words, effect=5.0), 2_000),
     Cell("generation", _DIVERSE, "the same at both λ", "null", partial(scaled_text, effect=0.0), 400),
     Cell("generation", _DIVERSE, "a flatter distribution", "planted", partial(scaled_text, effect=0.2), 400),
+    Cell("probing", _MODELS, "four models that are alike", "null", partial(above_models, effect=0.0), 2_000),
+    Cell("probing", _MODELS, "2 s more accurate", "planted", partial(above_models, effect=2 * S), 2_000),
+    Cell("attention", _STEERS, "large, but like any direction", "null",
+         partial(removed_dimensions, n_dims=1, raised=0.0), 400),
+    Cell("attention", _TOGETHER, "3 large ones, like any directions", "null",
+         partial(removed_dimensions, n_dims=3, raised=0.0), 400),
+    Cell("attention", _STEERS, "it raises scores", "planted", partial(removed_dimensions, n_dims=1, raised=1.0), 100),
+    Cell("attention", _TOGETHER, "2 that matter only together", "planted",
+         partial(removed_dimensions, n_dims=2, raised=3.0), 100),
+    *(
+        Cell("sinks", _SINK, f"random queries and keys, {n} tokens", "null",
+             partial(random_sink, length=n, planted=0.0), 400)
+        for n in (24, 32)
+    ),
+    Cell("sinks", _SINK, "a first key along all queries", "planted", partial(random_sink, length=24, planted=3.0), 100),
 ]  # fmt: skip

@@ -236,7 +236,7 @@ def nulls(timing):
     import nulls
 
     yield nulls
-    for name in ("nulls", "null_cells"):
+    for name in ("nulls", "null_cells", "null_models"):
         sys.modules.pop(name, None)
 
 
