@@ -401,13 +401,15 @@ def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
     assert {place for _, place in buttons} == {f"attention-1-1-dimension-{dim}" for dim in study.outliers["dim"]}
     assert all(place == f"attention-1-1-dimension-{dim}" for dim, place in buttons)
     assert opened.run("document.querySelectorAll('#attention-1-1 td .opens').length") > len(study.outliers)
-    first = study.outliers[study.outliers["rank"] == 1]
-    state = first.loc[first["robust_z"].abs().idxmax(), "state"]
-    tokens = study.contexts.query(f"dim == {first['dim'].iloc[0]} and state == {state}")
+    single = next(one for one in study.findings if one.question.startswith("Does outlier dimension"))
+    dim = next(part for part in single.question.split() if part.isdecimal())
+    outlying = study.outliers[study.outliers["dim"] == int(dim)]
+    state = outlying.loc[outlying["robust_z"].abs().idxmax(), "state"]
+    tokens = study.contexts.query(f"dim == {dim} and state == {state}")
     is_open = "document.querySelector(':popover-open')?.id ?? null"
     opened.run("document.querySelector('.answer .opens').focus()")
     opened.press("Enter")
-    assert opened.run(is_open) == f"attention-1-1-dimension-{first['dim'].iloc[0]}"
+    assert opened.run(is_open) == f"attention-1-1-dimension-{dim}"
     rows = "[...document.querySelectorAll(':popover-open tbody tr')]"
     shown = opened.run(f"{rows}.map(row => [...row.cells].map(one => one.textContent))")
     words = tokens["before"] + tokens["token"].str.removeprefix("##") + tokens["after"]
