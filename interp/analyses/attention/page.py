@@ -67,8 +67,9 @@ def section(study: AttentionStudy) -> Section:
             figures[f"ablation_{number}"] = plots.ablation(study, name)
     claims = study.claims
     main = "attention"
-    if len(claims) and claims["log_odds"].iloc[0]:
-        main = f"ablation_{study.special.index(claims['key_class'].iloc[0])}"
+    if claims["log_odds"].any():
+        largest = claims.loc[claims["log_odds"].abs().idxmax(), "key_class"]
+        main = f"ablation_{study.special.index(largest)}"
     notes = tuple(filter(None, [_outliers(study), _massive(study), _driven(study)]))
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
