@@ -331,7 +331,10 @@ def swept():
 @pytest.mark.slow
 def test_sweep_tables(swept):
     vectors, both, found = swept
-    assert len(found.probes) == 2 * (6 * 2 + 2 + 3)
+    assert len(found.probes) == 2 * (6 + 1 + 2 + 3)
+    flipped = found.probes.query("method == 'l0' and control == 'flip'")
+    assert flipped["l0_strength"].tolist() == [0.2, 0.2], "for both tasks"
+    assert flipped["accuracy"].max() < 0.7
     dense = found.probes.query("method == 'dense'").set_index(["task", "control"])
     topk = found.probes.query("method == 'topk:welch'").set_index(["task", "k"])
     for task in ("a", "b"):
