@@ -68,8 +68,8 @@ def section(study: AttentionStudy) -> Section:
     claims = study.claims
     main = "attention"
     if claims["log_odds"].any():
-        largest = claims.loc[claims["log_odds"].abs().idxmax(), "key_class"]
-        main = f"ablation_{study.special.index(largest)}"
+        largest = claims["log_odds"].abs().argmax()
+        main = f"ablation_{study.special.index(claims['key_class'].iloc[largest])}"
     notes = tuple(filter(None, [_outliers(study), _massive(study), _driven(study)]))
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
