@@ -7,6 +7,7 @@ import pytest
 from naming import naming
 
 import interp
+from interp.analyses.attention.options import OUTLIERS
 from interp.analyses.probing.states import collect
 from interp.analyses.registry import load
 from interp.corpora import pairs
@@ -52,14 +53,15 @@ def iter_of(reading: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 @pytest.mark.filterwarnings("ignore:no frequency neurons")
 @pytest.mark.filterwarnings("ignore:no writers")
-def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts):
+def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts, monkeypatch):
+    monkeypatch.setitem(OUTLIERS, "keys", 3)  # a toy has fewer outliers than the 16 that are estimated
     model, analysis = interp.load(hf_directory(kind)), load(name)
     cost = resolve_name(analysis.cost)(str(hf_directory(kind)), None, ASKED[name])
     expected = {one.what: one.sums for one in cost.passes}
     found = held(model, analysis, texts, ASKED[name])
     assert set(found) == set(expected)
     for what, size in found.items():
-        assert size == expected[what] or (what in AT_MOST and 0.05 * expected[what] < size <= expected[what]), what
+        assert size == expected[what] or (what in AT_MOST and 0.2 * expected[what] < size <= expected[what]), what
 
 
 @pytest.mark.slow

@@ -17,8 +17,7 @@ from interp.support.choices import Several, listed
 __all__ = ["cost", "dry_run"]
 
 _RANDOM = 5  # dimensions that are removed from a layer beside outliers
-_SETS = OUTLIERS["keys"] + 1  # of outlier dimensions, that controls are drawn for: one by one, and all together
-_OUTLIERS = 64  # outlier dimensions that are assumed
+_TOGETHER = 64  # outlier dimensions that are removed together, as is assumed
 _DENSE_ROWS = 5_000_000  # with more rows, scores are saved as arrays; see interp.results.dense
 _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
 
@@ -53,7 +52,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         each = 2 * again if size.linear_scores else size.forward + size.attention(context)
         if size.linear_scores:
             sums += _draws(n_layers, classes)
-            held["per_batch"] += 4 * FEWEST_CONTROLS * _OUTLIERS * (size.d_model + size.n_heads * size.d_head)
+            held["per_batch"] += 4 * FEWEST_CONTROLS * _TOGETHER * (size.d_model + size.n_heads * size.d_head)
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * each, **held))
     return replace(found, passes=tuple(passes))
 
@@ -115,7 +114,8 @@ def cost(
 
 def _draws(n_layers: int, n_classes: int) -> int:
     """Bytes of the sums of the draws; see `interp.attention.frames.FrameDraws`."""
-    variants = MOST * (1 + _SETS) + 2 * FEWEST_CONTROLS * (_SETS + 1)
+    sets = OUTLIERS["keys"] + 1  # one by one, and all together
+    variants = MOST * (1 + sets) + 2 * FEWEST_CONTROLS * (sets + 1)
     return 8 * ((n_layers * variants + 1) * n_classes + 2 * MOST + 1)
 
 
