@@ -262,7 +262,7 @@ CELLS = [
          partial(removed_dimensions, n_dims=2, raised=3.0), 100),
     *(
         Cell("sinks", _SINK, f"random queries and keys, {n} tokens", "null",
-             partial(random_sink, length=n, planted=0.0), 400)
+             partial(random_sink, length=n), 400)
         for n in (24, 32)
     ),
     Cell("sinks", _SINK, "a first key along all queries", "planted", partial(random_sink, length=24, planted=3.0), 100),

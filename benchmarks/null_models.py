@@ -24,7 +24,7 @@ __all__ = ["random_sink", "removed_dimensions"]
 D_MODEL = 64
 N_ROWS = 40
 _FREQUENT = range(7, 27)  # a class of tokens
-_QK_SCALE = 3.0  # scores then have an SD of about 1
+_QK_SCALE = 3.0  # scores then have an SD of about 10, so that attention is to few keys
 
 
 @cache
@@ -71,13 +71,13 @@ def removed_dimensions(rng: np.random.Generator, *, n_dims: int, raised: float) 
     return next(iter(steered(draws.table, {}, "keys"))).verdict
 
 
-def noise(rng: np.random.Generator, planted: float) -> Recipe:
-    """Hooks that replace queries and keys by normal noise, for which scores have an SD of 2. A planted first key points
+def noise(rng: np.random.Generator, sd: float, planted: float) -> Recipe:
+    """Hooks that replace queries and keys by normal noise, for which scores have this SD. A planted first key points
     along the mean of all queries."""
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
 
     def drawn(activation: Tensor, hook: Any, site: str) -> Tensor:
-        values = 2**0.5 * torch.randn(activation.shape, generator=generator)
+        values = sd**0.5 * torch.randn(activation.shape, generator=generator)
         if planted and site == "q":
             values[..., 0] += planted
         if planted and site == "k":
@@ -87,13 +87,13 @@ def noise(rng: np.random.Generator, planted: float) -> Recipe:
     return [(hook_name(one_block(), site, 0), partial(drawn, site=site)) for site in ("q", "k")]
 
 
-def random_sink(rng: np.random.Generator, *, length: int, planted: float) -> Verdict:
+def random_sink(rng: np.random.Generator, *, length: int, sd: float = 2.0, planted: float = 0.0) -> Verdict:
     """Whether there is a sink at the first position with random queries and keys, or with a planted first key."""
     model = one_block()
     text = corpora.batches(model, tokens(length))
     sinks = Sinks(model, corpora.token_classes(model))
     shuffled = ShuffledKeys(model, range(N_ROWS), seed=int(rng.integers(2**31)))
-    with model.hooks(fwd_hooks=noise(rng, planted)):
+    with model.hooks(fwd_hooks=noise(rng, sd, planted)):
         observe(model, text, sinks, shuffled, progress=False)
     tables = dict.fromkeys(["dims", "writers"], pd.DataFrame())
     tables |= {"heads": sinks.table, "measures": sinks.measures, "draws": shuffled.table}

@@ -1,18 +1,17 @@
 """The control of the sink rate: it is what the recipe does, holds under a null, and lets a planted sink through."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
+from toys import ROOT
 
 from interp import corpora, hooks
 from interp.analyses.sinks import shuffled
-from interp.analyses.sinks.findings import sink_findings
-from interp.analyses.sinks.shuffled import DRAWS, ShuffledKeys, sampled_rows
+from interp.analyses.sinks.shuffled import ShuffledKeys, sampled_rows
 from interp.instruments.sinks import Sinks
 from interp.models.sites import hook_name, view
 from interp.passes.observers import observe
-from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
+from interp.testing import assert_observer_merges, toy_bridge
 
 IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))
 TEXTS = [" ".join(f"w{i}" for i in row) for row in (IDS - 7).tolist()]
@@ -85,44 +84,25 @@ def test_a_recipe_on_scores_leaves_it_empty(load_toy):
     assert observer.table.empty
 
 
-def random_queries_and_keys(model, sd, seed, planted=0.0):
-    """Hooks that replace queries and keys by normal noise for which scores have this SD; a planted first key points
-    along the mean of all queries."""
-    generator = torch.Generator().manual_seed(seed)
+@pytest.fixture
+def random_sink(monkeypatch):
+    """The verdict of a draw of `benchmarks/nulls.py`."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from null_models import random_sink
 
-    def noise(activation, hook):
-        drawn = sd**0.5 * torch.randn(activation.shape, generator=generator).to(activation)
-        if not planted:
-            return drawn
-        drawn[..., 0] += planted if hook.name.endswith("hook_q") else 0.0
-        if hook.name.endswith("hook_k"):
-            drawn[:, 0, :, 0] += planted
-        return drawn
-
-    sites = [hook_name(model, site, layer) for site in ("q", "k") for layer in range(model.cfg.n_layers)]
-    return [(name, noise) for name in sites]
-
-
-def verdict(length, sd, seed, planted=0.0):
-    model = toy_decoder(n_positions=32, n_layer=1)
-    text = corpora.batches(model, IDS.repeat(1, 2)[:, :length])
-    observers = Sinks(model, corpora.token_classes(model)), ShuffledKeys(model, range(40), seed=seed)
-    with model.hooks(fwd_hooks=random_queries_and_keys(model, sd, seed, planted)):
-        observe(model, text, *observers, progress=False)
-    tables = dict.fromkeys(["dims", "writers"], pd.DataFrame())
-    tables |= {"heads": observers[0].table, "measures": observers[0].measures, "draws": observers[1].table}
-    assert len(tables["draws"]) == DRAWS
-    return sink_findings(tables, 0.3)[0].verdict
+    return random_sink
 
 
 @pytest.mark.quick("24-2.0")
 @pytest.mark.parametrize("length", [24, 32])
 @pytest.mark.parametrize("sd", [0.5, 2.0, 8.0])
-def test_random_queries_and_keys_have_no_sink(length, sd):
+def test_random_queries_and_keys_have_no_sink(length, sd, random_sink):
     """Rows of fewer tokens are refused. Before, up to 20 of 20 of 11 to 14 tokens had one."""
-    assert [verdict(length, sd, seed) for seed in range(10)].count("yes") <= 1
+    verdicts = [random_sink(np.random.default_rng(seed), length=length, sd=sd) for seed in range(10)]
+    assert verdicts.count("yes") <= 1
 
 
 @pytest.mark.parametrize("length", [24, 32])
-def test_a_first_key_along_all_queries_is_a_sink(length):
-    assert {verdict(length, 1.0, seed, planted=3.0) for seed in range(3)} == {"yes"}
+def test_a_first_key_along_all_queries_is_a_sink(length, random_sink):
+    drawn = (random_sink(np.random.default_rng(seed), length=length, sd=1.0, planted=3.0) for seed in range(3))
+    assert set(drawn) == {"yes"}
