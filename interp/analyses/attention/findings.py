@@ -22,8 +22,8 @@ _CONTROLS = {"directions": "random directions with the same values", "ordinary":
 
 
 def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
-    """Whether removing outlier dimensions, together and one by one, changes attention more than the same perturbation
-    along random directions, and more than removing other dimensions; first together, then the largest change first.
+    """Whether outlier dimensions, together and one by one, change attention more than their values along random
+    directions do, and more than other dimensions; first together, then the largest change first.
 
     Args:
         frames: the table of `interp.attention.frames.FrameDraws`.

@@ -70,7 +70,8 @@ class Removal(NamedTuple):
 
 
 class FrameDraws(GroupedKeyObserver):
-    """Attention by class without outlier dimensions in the keys of one layer, and with the same perturbation elsewhere.
+    """Attention by class without outlier dimensions in the keys of one layer, with their values along other directions,
+    and without other dimensions.
 
     With dimensions j_1 … j_k removed together, draw b of the kind `frame` puts their values back along random
     orthonormal directions r_1 … r_k, the same in all layers: it adds `Σ_i (x_{j_i} − m_{j_i}) r_i` to the input x of
@@ -82,7 +83,8 @@ class FrameDraws(GroupedKeyObserver):
     Up to eight evenly spaced queries of each row are read, over all keys that they see, of every `every`-th row.
 
     After `observe` there is the `table` (dims, kind, draw, layer, key_class, attention_before, attention_after,
-    log_odds, log_odds_low, log_odds_high), with one row for each draw; see `largest_changes`.
+    log_odds, log_odds_low, log_odds_high), with one row for each draw; see `largest_changes`. For draws along random
+    directions, `attention_before` is attention without the dimensions.
 
     Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
     """

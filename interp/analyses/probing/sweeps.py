@@ -346,4 +346,5 @@ def _agreement(
     with np.errstate(invalid="ignore"):  # NaN where all values are equal
         spearman = (x * y).sum(1) / np.sqrt(xx * yy)
         auroc = above / (n_open * (d - n_open))
-    return {"spearman": spearman, "spearman_max": np.sqrt(12 * yy / (d**3 - d)), "auroc": auroc}
+        spearman_max = np.sqrt(12 * yy / (d**3 - d))
+    return {"spearman": spearman, "spearman_max": spearman_max, "auroc": auroc}
