@@ -191,7 +191,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_corrected delta_kl_low "
         "delta_kl_high kl_model_unigram dropped_mass js js_corrected js_low js_high perplexity perplexity_low "
-        "perplexity_high delta_perplexity balanced_nll n_tokens n_scored",
+        "perplexity_high delta_perplexity balanced_nll n_balanced n_absent n_tokens n_scored",
         "types": "token_id token count unigram projection_ln bias_last projection_mean projection_slope",
         "probabilities": "token_id bias scale probability",
         "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import stats
 
 from interp.instruments.divergences import Distribution, js, kl, kl_where_seen, perplexity
@@ -14,6 +14,8 @@ from interp.results.intervals import Jackknife, jackknife
 
 __all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]
 
+FEWEST_OCCURRENCES = 5
+"""How often a type has to be expected among the scored tokens to take part in the balanced NLL."""
 _NORMAL = stats.norm.ppf(0.975)
 
 
@@ -34,6 +36,10 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     from fewer positions is farther from any distribution. The interval of the perplexity is the exponential of that of
     the NLL.
 
+    The balanced NLL is the mean over types of the mean NLL of each type. It is over the types of which u promises at
+    least five among the scored tokens (`n_balanced`), because which rarer types occur at all is chance. Types that do
+    not occur nevertheless (`n_absent`) are left out.
+
     Args:
         u: the unigram distribution.
         unedited: the number of the variant that ΔKL and Δ perplexity compare with.
@@ -53,20 +59,23 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
         columns[f"perplexity{name}"] = np.array([perplexity(one) for one in end])
     for name in ("delta_perplexity", "balanced_nll"):
         columns |= {name: found[name].value} | _ends(name, found[name])
-    return pd.DataFrame(columns).assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
+    balanced = _balanced(predictions, u)
+    numbers = {"n_balanced": balanced.sum(), "n_absent": np.isnan(means[unedited].nll_by_class[balanced]).sum()}
+    return pd.DataFrame(columns).assign(**numbers, n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
 
 
 def _jackknifed(
     predictions: MeanPredictions, means: Sequence[Means], u: Distribution, unedited: int
 ) -> dict[str, Jackknife]:
     """The measures that have intervals, for all variants, and their differences from the unedited variant."""
-    table = pd.DataFrame([_measured(one, u) for one in means])
+    balanced = _balanced(predictions, u)
+    table = pd.DataFrame([_measured(one, u, balanced) for one in means])
     whole = table.to_numpy()
     groups = predictions.sizes, predictions.stretches_per_group
     others = np.full((len(predictions.sizes), *whole.shape), np.nan)
     if "none" not in predictions.intervals:
         for number in range(len(means)):
-            others[:, number] = [[*_measured(one, u).values()] for one in predictions.leaving_out(number)]
+            others[:, number] = [[*_measured(one, u, balanced).values()] for one in predictions.leaving_out(number)]
     known = jackknife(whole, others, *groups)
     with np.errstate(invalid="ignore"):  # differences of infinite perplexities
         apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
@@ -77,10 +86,20 @@ def _jackknifed(
     return found
 
 
-def _measured(means: Means, u: Distribution) -> dict[str, float]:
-    q = means.distribution
-    known = {"kl": kl(u, q), "js": js(u, q), "nll": means.nll, "balanced_nll": means.balanced_nll}
-    return known | {"perplexity": perplexity(means.nll)}
+def _measured(means: Means, u: Distribution, balanced: Bool[np.ndarray, " d_vocab"]) -> dict[str, float]:
+    q, nll_by_type = means.distribution, means.nll_by_class[balanced]
+    return {
+        "kl": kl(u, q),
+        "js": js(u, q),
+        "nll": means.nll,
+        "balanced_nll": float(np.nanmean(nll_by_type)) if np.isfinite(nll_by_type).any() else math.nan,
+        "perplexity": perplexity(means.nll),
+    }
+
+
+def _balanced(predictions: MeanPredictions, u: Distribution) -> Bool[np.ndarray, " d_vocab"]:
+    """The types that the balanced NLL is over."""
+    return np.asarray(u * predictions.n_scored >= FEWEST_OCCURRENCES)
 
 
 def _corrected(name: str, found: Jackknife) -> dict[str, np.ndarray]:

@@ -43,12 +43,11 @@ class Variant:
 @dataclass(frozen=True, eq=False)
 class Means:
     """Means over positions of the predictions of one variant: the `distribution` `q(w)`, and the mean NLL of the true
-    token over tokens (`nll`), within each class of tokens (`nll_by_class`; by default each type is a class), and
-    averaged over the classes that occur (`balanced_nll`). NLL is in nats, and NaN if no target is known."""
+    token over tokens (`nll`) and within each class of tokens (`nll_by_class`; by default each type is a class). NLL is
+    in nats, and NaN where no target is known."""
 
     distribution: Distribution
     nll: float
-    balanced_nll: float
     nll_by_class: Float[np.ndarray, " classes"]
 
 
@@ -396,9 +395,7 @@ class MeanPredictions(LogitsObserver):
     @staticmethod
     def _means(probability: np.ndarray, nll: np.ndarray, positions: float, count: np.ndarray) -> Means:
         with np.errstate(invalid="ignore"):  # some class never has the target
-            by_class, whole = nll / count, nll.sum() / count.sum()
-        known = by_class[count > 0]
-        return Means(probability / positions, float(whole), float(known.mean()) if len(known) else np.nan, by_class)
+            return Means(probability / positions, float(nll.sum() / count.sum()), nll / count)
 
 
 def _check_finite(values: Tensor) -> None:

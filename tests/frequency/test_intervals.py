@@ -22,13 +22,13 @@ def by_row(model, ids, shift):
     return log_p.exp().numpy(), nll.numpy()
 
 
-def measured(p, nll, ids, u):
-    """KL, JS, perplexity and balanced NLL on some rows."""
+def measured(p, nll, ids, u, types):
+    """KL, JS, perplexity and balanced NLL over some types, on some rows."""
     q, seen = p.reshape(-1, p.shape[-1]).mean(0), u > 0
     middle = (u + q) / 2
     js = (stats.entropy(u, middle) + stats.entropy(q, middle)) / 2
     true = ids[:, 1:].numpy()
-    balanced = np.mean([nll[true == token].mean() for token in np.unique(true)])
+    balanced = np.mean([nll[true == token].mean() for token in types])
     kl = (u[seen] * np.log(u[seen] / q[seen])).sum()
     return np.array([kl, js, nll.mean(), balanced, np.exp(nll.mean())])
 
@@ -61,11 +61,16 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
     u, effect_ln = counts / counts.sum(), model.ln_final.b.detach() @ model.W_U.detach()
     groups = [list(range(start, min(start + 4, 50))) for start in range(0, 50, 4)]
     unedited = by_row(model, ids, 0 * effect_ln)
+    promised = np.flatnonzero(u * 50 * 11 >= 5)
+    types = promised[np.isin(promised, ids[:, 1:])]
+    assert 20 < len(types) < 67
+    assert (effect.kl["n_balanced"] == len(promised)).all()
+    assert (effect.kl["n_absent"] == len(promised) - len(types)).all()
     for scale in SCALES:
         edited = by_row(model, ids, (scale - 1) * effect_ln)
 
         def of(rows, edited=edited):
-            both = [measured(p[rows], nll[rows], ids[rows], u) for p, nll in (edited, unedited)]
+            both = [measured(p[rows], nll[rows], ids[rows], u, types) for p, nll in (edited, unedited)]
             return np.concatenate([both[0], both[0] - both[1]])
 
         whole, corrected, half = jackknifed(groups, of, [48] * 12 + [24])
@@ -90,7 +95,7 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
 def test_groups_do_not_depend_on_batches(kind, load_toy, texts):
     model = load_toy(kind)
     options = {"unigram": np.arange(67), "scales": [0, 1], "progress": False}
-    one, other = (bias_effect(model, texts, batch_size=size, **options).kl for size in (1, 7))
+    one, other = (bias_effect(model, 3 * texts, batch_size=size, **options).kl for size in (1, 7))
     assert one.filter(regex="_low|_high").notna().all(axis=None)
     np.testing.assert_allclose(one.select_dtypes("number"), other.select_dtypes("number"), rtol=2e-5, atol=1e-5)
 
