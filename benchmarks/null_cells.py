@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from null_models import random_sink, removed_dimensions
+from null_atlases import UNITS, overlapping_directions, units_of_grammar
+from null_models import ARCHITECTURES, linear_probability, random_sink, removed_dimensions, word_frequency
 from nulls import Cell
 from torch import Tensor
 
@@ -215,7 +216,8 @@ _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated 
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
 _DIVERSE, _MODELS = "Is text more diverse with less of b_LN?", "Are dense probes better than those of untrained models?"
 _STEERS, _TOGETHER = "Does an outlier dimension steer attention?", "Do outlier dimensions together steer attention?"
-_SINK = "Is there a sink at the first position?"
+_SINK, _OVERLAP = "Is there a sink at the first position?", "Do directions or subspaces overlap?"
+_LINEAR = "Do output embeddings encode probability beyond construction?"
 CELLS = [
     Cell("rule", "among 39 controls", "drawn like its controls", "null", partial(ranked, effect=0.0), 2_000),
     Cell("rule", "among 39 controls", "5 SDs above them", "planted", partial(ranked, effect=0.1), 2_000),
@@ -266,4 +268,28 @@ CELLS = [
         for n in (24, 32)
     ),
     Cell("sinks", _SINK, "a first key along all queries", "planted", partial(random_sink, length=24, planted=3.0), 100),
+    *(
+        Cell("frequency", f"{_FOLLOWS[:-1]} ({architecture})?", "a random unembedding", "null",
+             partial(word_frequency, architecture=architecture), 400)
+        for architecture in ARCHITECTURES
+    ),
+    *(
+        Cell("frequency", f"{_FOLLOWS[:-1]} ({architecture})?", "moved along log u", "planted",
+             partial(word_frequency, architecture=architecture, planted=1.0), 100)
+        for architecture in ARCHITECTURES
+    ),
+    Cell("encoding", _LINEAR, "an untrained model", "null", partial(linear_probability, planted=False), 400),
+    Cell("encoding", _LINEAR, "two poles around a bias", "planted", partial(linear_probability, planted=True), 100),
+    Cell("directions", _OVERLAP, "random ones", "null", partial(overlapping_directions, shared=False), 400),
+    Cell("directions", _OVERLAP, "two in common", "planted", partial(overlapping_directions, shared=True), 100),
+    *(
+        Cell("atlas of units", question, "no difference", "null",
+             partial(units_of_grammar, question=question, effect=0.0), 100)
+        for question in UNITS
+    ),
+    *(
+        Cell("atlas of units", question, "6 units differ by 2 SDs", "planted",
+             partial(units_of_grammar, question=question, effect=2.0), 100)
+        for question in UNITS
+    ),
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Draws of `null_cells.py` that run a small model: attention without dimensions of its keys, and attention sinks."""
+"""Draws of `null_cells.py` that run a small model: attention without dimensions of its keys, attention sinks, word
+frequency in three architectures, and token probability in output embeddings."""
 
 from functools import cache, partial
 from typing import Any
@@ -6,25 +7,33 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 from torch import Tensor
 
-from interp import corpora
+from interp import corpora, encoding
 from interp.analyses.attention.findings import steered
 from interp.analyses.attention.frames import FrameDraws, Removal
+from interp.analyses.encoding.findings import beyond_theory
+from interp.analyses.frequency import bias_effect
 from interp.analyses.sinks.findings import sink_findings
 from interp.analyses.sinks.shuffled import ShuffledKeys
+from interp.instruments.logits import SiteMean
 from interp.instruments.sinks import Sinks
 from interp.models.sites import Model, Recipe, hook_name
 from interp.passes.observers import observe
 from interp.results.findings import Verdict
-from interp.testing import toy_decoder
+from interp.testing import toy_bridge, toy_decoder, toy_encoder
 
-__all__ = ["random_sink", "removed_dimensions"]
+__all__ = ["ARCHITECTURES", "linear_probability", "random_sink", "removed_dimensions", "word_frequency"]
 
 D_MODEL = 64
 N_ROWS = 40
 _FREQUENT = range(7, 27)  # a class of tokens
 _QK_SCALE = 3.0  # scores then have an SD of about 10, so that attention is to few keys
+
+ARCHITECTURES = ("BERT", "GPT-2", "Llama")
+_COUNTS = np.concatenate([np.zeros(7, int), 10_000 // np.arange(1, 61)])
+_POLES = 0.7  # how much the logits of every type move with the two poles
 
 
 @cache
@@ -98,3 +107,69 @@ def random_sink(rng: np.random.Generator, *, length: int, sd: float = 2.0, plant
     tables = dict.fromkeys(["dims", "writers"], pd.DataFrame())
     tables |= {"heads": sinks.table, "measures": sinks.measures, "draws": shuffled.table}
     return sink_findings(tables, 0.3)[0].verdict
+
+
+@cache
+def two_blocks(architecture: str) -> Model:
+    match architecture:
+        case "BERT":
+            return toy_encoder()
+        case "GPT-2":
+            return toy_decoder()
+        case _:
+            sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+            return toy_bridge(transformers.LlamaConfig(vocab_size=67, max_position_embeddings=24, **sizes))
+
+
+@torch.no_grad()
+def word_frequency(rng: np.random.Generator, *, architecture: str, planted: float = 0.0) -> Verdict:
+    """Whether what b_LN (of a Llama, E[h]) adds to the logits follows word frequency in a model with a random
+    unembedding, which may have been moved along log u there."""
+    model = two_blocks(architecture)
+    counts = np.concatenate([_COUNTS[:7], rng.permutation(_COUNTS[7:])])
+    words = rng.choice(60, (20, 12), p=counts[7:] / counts.sum())
+    masked = {"mask_rate": 0.3} if architecture == "BERT" else {}
+    text = corpora.batches(model, [" ".join(f"w{word}" for word in row) for row in words], layout="texts", **masked)
+    model.W_U.copy_(torch.randn(model.W_U.shape, generator=torch.Generator().manual_seed(int(rng.integers(2**31)))))
+    if planted:
+        log_u = torch.from_numpy(np.log(counts.clip(1))).float()
+        model.W_U.add_(planted * torch.outer(_input_of_head(model, architecture, text), log_u - log_u[7:].mean()))
+    biases = None if architecture == "Llama" else ["ln"]
+    effect = bias_effect(model, text, unigram=counts, biases=biases, scales=[1], progress=False)
+    return effect.findings[-1].verdict
+
+
+def _input_of_head(model: Model, architecture: str, text: corpora.Batches) -> Tensor:
+    """b_LN or, of a Llama, E[h], divided by its squared norm."""
+    match architecture:
+        case "BERT":
+            direction = model.mlm_head.ln.b
+        case "GPT-2":
+            direction = model.ln_final.b
+        case _:
+            mean = SiteMean(model, "head_input", model.cfg.d_model)
+            observe(model, text, mean, progress=False)
+            direction = mean.mean.float()
+    return direction / direction.square().sum()
+
+
+def linear_probability(rng: np.random.Generator, *, planted: bool) -> Verdict:
+    """Whether output embeddings of an untrained model encode token probability beyond what is true by construction, or
+    those of a model whose predictions vary between two poles, by as much for all types, around a bias that sets α."""
+    model = two_blocks("GPT-2")
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+            if planted and ("blocks" in name or "pos_embed" in name or "b_U" in name):
+                parameter.zero_()
+        if planted:
+            signs = torch.randint(0, 2, (2, 67), generator=generator) * 2.0 - 1
+            model.embed.W_E.zero_()
+            model.embed.W_E[:, 0], model.embed.W_E[:, 1] = signs[0], -signs[0]
+            model.ln_final.w.zero_()
+            model.ln_final.w[:2] = 1
+            model.ln_final.b.fill_(1)
+            model.ln_final.b[:2] = 0
+            model.W_U[0], model.W_U[1] = _POLES * signs[1], -_POLES * signs[1]
+    return beyond_theory(encoding.fit(model, tokens(12), progress=False).theory).verdict

@@ -9,13 +9,9 @@ import torch
 
 from interp import corpora, encoding, models
 from interp.analyses.attention.findings import steered
-from interp.analyses.encoding.atlas.findings import atlas_findings
-from interp.analyses.encoding.atlas.sources import Spread
-from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
 from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory
 from interp.analyses.encoding.orders import Agreements
 from interp.analyses.encoding.twins import twin_rows
-from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
@@ -32,25 +28,6 @@ def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dic
     ]
     counts: dict[str, int] = pd.DataFrame(answers).groupby(0)[1].sum().to_dict()
     return counts
-
-
-@pytest.mark.slow
-@pytest.mark.e2e  # because of its time
-def test_random_biases_and_texts(load_toy):
-    model = load_toy("gpt2")
-
-    def found(rng):
-        model.ln_final.b.data = torch.from_numpy(rng.standard_normal(16)).float()
-        words = rng.choice(60, size=(20, 6), p=rng.dirichlet(np.ones(60)))
-        texts = [" ".join(f"w{word}" for word in text) for text in words]
-        prepared = corpora.batches(model, texts, layout="texts")
-        return bias_effect(
-            model, prepared, unigram=np.arange(67), biases=["ln"], scales=[0, 1], progress=False
-        ).findings
-
-    counts = yes_in_100(found)
-    assert len(counts) == 2
-    assert max(counts.values()) <= 5
 
 
 def test_outlier_dimensions_like_any_other():
@@ -80,29 +57,6 @@ def test_untrained_models_encode_nothing_beyond_construction():
             assert beyond_theory(fit.theory).verdict != "yes"
             (found,) = as_untrained(twins, fit.theory)
             assert found.verdict != "yes"
-
-
-@pytest.mark.slow
-def test_directions_that_have_nothing_to_do_with_each_other():
-    """On a text whose groups are nearly identical."""
-    kinds = {"word frequency": ("frequency", 4), "principal axes": ("PC", 10), "outlier dimensions": ("dim", 5),
-             "sink keys": ("sink key", 10)}  # fmt: skip
-
-    def found(rng):
-        def drawn(name, kind, k, d_model):
-            vectors = rng.standard_normal((1, k, d_model))
-            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, d_model)))
-
-        spread, seed = Spread(np.full(20, 100.0), 1), int(rng.integers(2**31))
-        pairs = pair_table([drawn(name, name, 1, 512) for name in ("b_LN", "E[h]", "-A")], spread)
-        overlaps = subspace_table([drawn(name, *of, 128) for name, of in kinds.items()], spread)
-        rotations = [rotation_table(pairs, overlaps.iloc[:0], 512, seed=seed)]
-        rotations += [rotation_table(pairs.iloc[:0], overlaps, 128, seed=seed)]
-        return atlas_findings(pairs, overlaps, pd.concat(rotations))
-
-    counts = yes_in_100(found)
-    assert len(counts) == 4
-    assert max(counts.values()) <= 5
 
 
 def test_a_random_order_of_dimensions_like_any_other():
