@@ -1,32 +1,42 @@
-"""How often 95 % intervals contain the true value, by the number of texts or minimal pairs that were read.
+"""How often 95 % intervals over texts contain the true value, by the number of texts that were read.
 
-`python benchmarks/intervals.py [--corpora 300] [--texts 19 20 40 160]`. A small decoder with random weights reads texts
-of 1 to 6 rows. Each text draws its words from its own distribution, so that the tokens of a text are alike. The true
+`python benchmarks/intervals.py [--corpora 300] [--texts 20 40 160]`: a small decoder with random weights reads texts of
+1 to 6 rows. Each text draws its words from its own distribution, so that the tokens of a text are alike. The true
 values are those over a million positions.
 
-Accuracies are those of two simulated probes on minimal pairs of 20 tasks. A probe is right about a sentence if its
-level, an effect of the task, an effect of the pair and noise add up to more than 0. All effects are normal, so there is
-a formula for the true values. Each draw has new tasks. Prints the Markdown table in docs/intervals.md.
+`python benchmarks/intervals.py --pool FILE [--model tiny-gpt2] [--corpora 400] [--texts 40 160]`: a trained model reads
+texts that are drawn from those of a file, each text once a corpus. The true values are those over the whole file. That
+of diversity, which depends on the number of texts, is its mean over corpora.
+
+Prints the Markdown tables in docs/intervals.md.
 """
 
 import argparse
 import warnings
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+import interp
 from interp import corpora
 from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import attention_by_class
+from interp.analyses.controls.bands import band_table, frequency_bands
+from interp.analyses.encoding import fit
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.frequency import bias_effect
-from interp.analyses.probing.uncertainty import averaged, compared
+from interp.analyses.generation.metrics import frequent_types
+from interp.analyses.generation.uncertainty import intervals
 from interp.corpora import Batches
+from interp.corpora.tokens import encode
+from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.scores import ScoreContributions
 from interp.instruments.shares import gaps
+from interp.models.head import prediction_head
 from interp.models.sites import Model
 from interp.passes.observers import observe
 from interp.testing import toy_decoder
@@ -37,145 +47,175 @@ MEASURES = {
     "Δ perplexity, without b_LN": "delta_perplexity", "balanced NLL": "balanced_nll",
 }  # fmt: skip
 SPREAD = {
+    "NLL by band": "bands", "Δ NLL by band, without b_LN": "bands", "calibration error": "bands",
     "attention by class": "heads × classes", "change without a dimension": "layers × dimensions × classes",
-    "gap": "layers × classes × dimensions", "ratio achieved": "tokens × ratios",
+    "score": "heads × classes", "contributions": "heads × classes", "gap": "layers × classes × dimensions",
+    "ratio achieved": "tokens × ratios",
 }  # fmt: skip
 """Measures with many values, and what the values are for."""
+BANDS = 5
 DIMS = (3, 8, 12)
-STEERED = [(token, ratio) for token in (7, 10, 20, 40) for ratio in (0.5, 2, 5)]
+RANKS, RATIOS = (1, 4, 14, 34), (0.5, 2, 5)
+"""Which types are steered, by their frequency, and to how many times their probability."""
 CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
-
-TASKS = 20
-PROBES = {"l0": 0.9, "dense": 1.2}
-"""Mean level of each probe, which gives accuracies of .75 and .81."""
-OF_TASK, OF_PAIR = 0.6, 0.7  # SDs of the effects of a task and of a pair
-OF_BOTH = 0.8  # the share of a task's effect that both probes have in common
+GENERATED = ("diversity", "repetition", "frequent_share")
 
 
-def texts(n: int, rng: np.random.Generator) -> Iterator[str]:
+def zipfian(n: int, rng: np.random.Generator) -> list[str]:
     """Texts whose words follow Zipf's law overall, while each text has its own distribution."""
     base = 1 / np.arange(1, WORDS + 1)
+    made = []
     for _ in range(n):
         own = rng.dirichlet(8 * base / base.sum())
-        yield " ".join(f"w{word}" for word in rng.choice(WORDS, CONTEXT * rng.integers(1, 7), p=own))
+        made.append(" ".join(f"w{word}" for word in rng.choice(WORDS, CONTEXT * rng.integers(1, 7), p=own)))
+    return made
 
 
-def read(model: Model, batches: Batches, counts: corpora.unigrams.Unigrams) -> pd.DataFrame:
-    """The value and the interval of each measure."""
-    effect = bias_effect(model, batches, unigram=counts, scales=[0, 1], progress=False).kl.set_index("scale").loc[0]
-    rows = {
-        name: (effect.get(column, effect["kl_unigram_model"]), effect[f"{column}_low"], effect[f"{column}_high"])
-        for name, column in MEASURES.items()
-    }
-    attention = attention_by_class(model, batches, key_classes=CLASSES, progress=False)
-    for (layer, head, key_class), found in attention.set_index(["layer", "head", "key_class"]).iterrows():
-        rows[f"attention by class {layer} {head} {key_class}"] = found["sum"], found["sum_low"], found["sum_high"]
-    rows |= effects(model, batches)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])
+def of_pool(pool: list[str], n: int, rng: np.random.Generator) -> list[str]:
+    return [pool[number] for number in rng.choice(len(pool), n, replace=False)]
 
 
-def effects(model: Model, batches: Batches) -> dict[str, tuple[float, float, float]]:
-    """Values and intervals of what removing dimensions does to attention, of gaps, and of steering."""
-    classes = corpora.token_classes(model, CLASSES)
-    removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
-    scores = ScoreContributions(model, classes)
-    steered = SteeredMeans(model, [(token, np.log(ratio), [0.0]) for token, ratio in STEERED], np.zeros((1, 16)))
-    observe(model, batches, removed, scores, steered, progress=False)
-    rows: dict[str, tuple[float, float, float]] = {}
-    for layer in range(model.cfg.n_layers):
-        change = removed.jackknife(lambda sums, n: sums / n[..., None, None], removed.changes(layer), removed.queries)
-        for place in np.ndindex(change.value.shape):
-            name = "change without a dimension " + " ".join(map(str, (layer, *place)))
-            rows[name] = change.value[place], change.low[place], change.high[place]
-    apart = gaps(scores.scores).mean("head", ["gap"])
-    half = scores.gap_half(apart)
-    for row, reach in zip(apart.itertuples(), half, strict=True):
-        rows[f"gap {row.layer} {row.key_class} {row.dim}"] = row.gap, row.gap - reach, row.gap + reach
-    measures = steered.measures
-    for number, row in enumerate(measures.itertuples()):
-        rows[f"ratio achieved {number}"] = row.achieved, row.achieved_low, row.achieved_high
-    asked = pd.DataFrame({"shift": "constant", "weights": "", "group": "some", "requested": [r for _, r in STEERED]})
-    miss = steered.misses(asked).iloc[0]
-    rows["median error of steering"] = miss["error"], miss["error_low"], miss["error_high"]
-    return rows
+@dataclass
+class Setting:
+    """A model, how texts are drawn for it, all texts, and what is measured."""
+
+    model: Model
+    draw: Callable[[int, np.random.Generator], list[str]]
+    everything: list[str]
+    classes: dict[str, list[int]] | None
+    context: int
+
+    def __post_init__(self) -> None:
+        self.counts = corpora.count_unigrams(self.model, self.everything)
+
+    def batches(self, texts: list[str]) -> Batches:
+        return corpora.batches(self.model, texts, layout="texts", context=self.context, batch_size=64)
+
+    def read(self, texts: list[str]) -> pd.DataFrame:
+        """The value and the interval of each measure."""
+        prepared = self.batches(texts)
+        effect = bias_effect(self.model, prepared, unigram=self.counts, scales=[0, 1], progress=False)
+        row = effect.kl.query("bias == 'ln'").set_index("scale").loc[0]
+        rows = {
+            name: (row.get(column, row["kl_unigram_model"]), row[f"{column}_low"], row[f"{column}_high"])
+            for name, column in MEASURES.items()
+        }
+        attention = attention_by_class(self.model, prepared, key_classes=self.classes, progress=False)
+        for (layer, head, key_class), mean in attention.set_index(["layer", "head", "key_class"]).iterrows():
+            rows[f"attention by class: {layer} {head} {key_class}"] = mean["sum"], mean["sum_low"], mean["sum_high"]
+        rows |= self._edits(prepared) | self._regression(prepared)
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])
+
+    def _edits(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
+        """NLL and calibration by band, what removing dimensions does to attention, scores, gaps, and steering."""
+        model, counts = self.model, self.counts
+        u, bands = counts.distribution, frequency_bands(counts.distribution, BANDS)
+        without = -prediction_head(model).effect("ln").double()
+        predictions = MeanPredictions(model, [Variant(without), Variant()], grouped=True, bands=bands)
+        classes = corpora.token_classes(model, self.classes)
+        removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
+        scores = ScoreContributions(model, classes)
+        types = np.argsort(-counts.counts, kind="stable")[list(RANKS)].tolist()
+        requests = [(token, ratio) for token in types for ratio in RATIOS]
+        shifts = [(token, float(np.log(ratio)), [0.0]) for token, ratio in requests]
+        steered = SteeredMeans(model, shifts, np.zeros((1, model.cfg.d_model)))
+        observe(model, prepared, predictions, removed, scores, steered, progress=False)
+        rows: dict[str, tuple[float, float, float]] = {}
+        edits = pd.DataFrame({"bias": ["ln"], "scale": [0.0]})
+        for row in band_table(predictions, edits, u, bands, unedited=1).itertuples():
+            rows[f"NLL by band: {row.band}"] = row.nll, row.nll_low, row.nll_high
+            rows[f"Δ NLL by band, without b_LN: {row.band}"] = row.delta_nll, row.delta_nll_low, row.delta_nll_high
+            ends = row.calibration_error_low, row.calibration_error_high
+            rows[f"calibration error: {row.band}"] = row.calibration_error, *ends
+        for layer in range(model.cfg.n_layers):
+            change = removed.jackknife(
+                lambda sums, n: sums / n[..., None, None], removed.changes(layer), removed.queries
+            )
+            for place in np.ndindex(change.value.shape):
+                name = "change without a dimension: " + " ".join(map(str, (layer, *place)))
+                rows[name] = change.value[place], change.low[place], change.high[place]
+        for row in scores.totals.itertuples():
+            where = f"{row.layer} {row.head} {row.key_class}"
+            rows[f"score: {where}"] = row.score, row.score_low, row.score_high
+            rows[f"contributions: {where}"] = row.contributions, row.contributions_low, row.contributions_high
+        apart = gaps(scores.scores).mean("head", ["gap"])
+        apart = apart[apart["dim"] < 16]
+        for row, reach in zip(apart.itertuples(), scores.gap_half(apart), strict=True):
+            rows[f"gap: {row.layer} {row.key_class} {row.dim}"] = row.gap, row.gap - reach, row.gap + reach
+        for number, row in enumerate(steered.measures.itertuples()):
+            rows[f"ratio achieved: {number}"] = row.achieved, row.achieved_low, row.achieved_high
+        asked = {"shift": "constant", "weights": "", "group": "some", "requested": [ratio for _, ratio in requests]}
+        miss = steered.misses(pd.DataFrame(asked)).iloc[0]
+        return rows | {"median error of steering": (miss["error"], miss["error_low"], miss["error_high"])}
+
+    def _regression(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
+        found = fit(self.model, prepared, progress=False)
+        across = found.regression.iloc[0]
+        rows = {"R² over types": (across["cv_r2"], across["cv_r2_low"], across["cv_r2_high"])}
+        for row in found.theory.itertuples():
+            rows[f"R², {row.predictor}"] = row.r2, row.r2_low, row.r2_high
+        return rows
+
+    def diversity(self, texts: list[str]) -> pd.DataFrame:
+        """The measures of generated text, of these texts."""
+        ids = encode(self.model.tokenizer, texts)
+        table = pd.DataFrame({"decoder": "own", "scale": 1.0, "prompt_id": range(len(ids)), "token_ids": ids})
+        found = intervals(table, frequent_types(self.counts)).set_index("measure")
+        return found.loc[list(GENERATED), ["value", "low", "high"]]
 
 
-def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
+def covered(setting: Setting, repetitions: int, sizes: list[int]) -> pd.DataFrame:
     """The share of corpora whose interval contains the true value, by measure and number of texts."""
-    model = toy_decoder(n_positions=CONTEXT)
-
-    def batches(n: int, seed: int) -> Batches:
-        made = list(texts(n, np.random.default_rng(seed)))
-        return corpora.batches(model, made, layout="texts", context=CONTEXT, batch_size=64)
-
-    many = batches(round(positions / (3.5 * CONTEXT)), 0)
-    counts = corpora.count_unigrams(model, many.corpus)
-    true = read(model, many, counts)["value"]
-    inside: dict[int, list[pd.Series]] = defaultdict(list)
-    for seed in range(1, repetitions + 1):
-        for n in sizes:
-            found = read(model, batches(n, 1_000 * seed + n), counts)
-            within = (found["low"] <= true) & (true <= found["high"])
-            inside[n].append(within.where(found["low"].notna()).astype(float))
-    return pd.DataFrame({n: pd.concat(each, axis=1).mean(axis=1) for n, each in inside.items()})
-
-
-def judged(n_tasks: int, n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The share of each pair that each probe gets right, like a study's `hits`, and its true accuracy on each task."""
-    both = rng.normal(size=(n_tasks, 1)) * OF_BOTH * OF_TASK
-    task = both + rng.normal(size=(n_tasks, len(PROBES))) * np.sqrt(1 - OF_BOTH**2) * OF_TASK
-    level = task + np.array([*PROBES.values()])
-    pair = rng.normal(size=(n_tasks, n, 1)) * OF_PAIR
-    found = level[:, None, None] + pair[:, :, None] + rng.normal(size=(n_tasks, n, 2, len(PROBES)))
-    right = (found > 0).mean(2).reshape(-1, len(PROBES))
-    names = {"task": np.repeat(np.arange(n_tasks), n), "state": 0, "pair": np.tile(np.arange(n), n_tasks)}
-    true = pd.DataFrame(stats.norm.cdf(level / np.hypot(1, OF_PAIR)), columns=[*PROBES])
-    return pd.DataFrame(names | dict(zip(PROBES, right.T, strict=True))), true
-
-
-def accuracies(repetitions: int, sizes: list[int]) -> pd.DataFrame:
-    """The share of draws of n pairs whose interval contains the true value, for one task and over all tasks."""
-    of_all = stats.norm.cdf(np.array([*PROBES.values()]) / np.sqrt(1 + OF_PAIR**2 + OF_TASK**2))
-    pair = (*PROBES,)
-    shares: dict[int, pd.Series] = {}
+    true = setting.read(setting.everything)["value"]
+    shares = {}
     for n in sizes:
-        rows: dict[str, list[bool]] = defaultdict(list)
-        for seed in range(repetitions):
-            hits, true = judged(TASKS, n, np.random.default_rng([seed, n]))
-            means, differences = averaged(hits, [pair], {})
-            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [], {})[0].iloc[0]
-            between, one = differences.iloc[0], compared(hits, [pair]).iloc[0]
-            rows["accuracy of a task"].append(alone["low"] <= true.iloc[0, 0] <= alone["high"])
-            rows["difference of two accuracies"].append(one["low"] <= true.iloc[0] @ [1, -1] <= one["high"])
-            rows[f"mean accuracy over {TASKS} tasks"].append(first["low"] <= of_all[0] <= first["high"])
-            rows[f"mean difference over {TASKS} tasks"].append(between["low"] <= of_all @ [1, -1] <= between["high"])
-        shares[n] = pd.Series({name: np.mean(inside) for name, inside in rows.items()})
+        draws = [setting.draw(n, np.random.default_rng([seed, n])) for seed in range(1, repetitions + 1)]
+        found = [pd.concat([setting.read(texts), setting.diversity(texts)]) for texts in draws]
+        value, low, high = (
+            pd.concat([table[name] for table in found], axis=1, ignore_index=True) for name in ("value", "low", "high")
+        )
+        target = true.reindex(value.index)
+        target[list(GENERATED)] = value.loc[list(GENERATED)].mean(axis=1)
+        inside = low.le(target, axis=0) & high.ge(target, axis=0)
+        shares[n] = inside.where(low.notna()).astype(float).mean(axis=1)
     return pd.DataFrame(shares)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpora", type=int, default=300)
-    parser.add_argument("--texts", type=int, nargs="+", default=[19, 20, 40, 160])
-    parser.add_argument("--positions", type=int, default=1_000_000, help="positions used for the true values")
-    asked = parser.parse_args()
-    warnings.filterwarnings("ignore", message="no token of class")
-    share = covered(asked.corpora, asked.texts, asked.positions)
-    one_by_one = [*MEASURES, "median error of steering"]
-    rows = {name: ["none" if np.isnan(one) else f"{one:.1%}" for one in share.loc[name]] for name in one_by_one}
+def printed(share: pd.DataFrame, repetitions: int) -> str:
+    """A Markdown table of the coverage."""
+    lines = [f"| {repetitions} draws of | " + " | ".join(f"{n} texts" for n in share) + " |"]
+    lines.append("|---|" + "---|" * share.shape[1])
+    alone = share[~share.index.str.contains(": ")]
+    for name, row in alone.iterrows():
+        lines.append(f"| {name} | " + " | ".join("none" if np.isnan(at) else f"{at:.1%}" for at in row) + " |")
     for name, what in SPREAD.items():
-        many = share[share.index.str.startswith(f"{name} ")]
+        many = share[share.index.str.startswith(f"{name}: ")]
         cells = [
             "none" if many[n].isna().all() else f"{many[n].mean():.1%} ({many[n].min():.0%}–{many[n].max():.0%})"
             for n in many
         ]
-        rows[f"{name} (mean and range of {len(many)} {what})"] = cells
-    for name, row in accuracies(asked.corpora, asked.texts).iterrows():
-        rows[str(name)] = [f"{one:.1%}" for one in row]
-    print(f"| {asked.corpora} draws of | " + " | ".join(f"{n} texts or pairs" for n in asked.texts) + " |")
-    print("|---|" + "---|" * len(asked.texts))
-    for name, cells in rows.items():
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} (mean and range of {len(many)} {what}) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpora", type=int)
+    parser.add_argument("--texts", type=int, nargs="+")
+    parser.add_argument("--positions", type=int, default=1_000_000, help="positions used for the true values")
+    parser.add_argument("--pool", type=Path, help="a file with one text a line")
+    parser.add_argument("--model", default="tiny-gpt2", help="the model that reads the texts of --pool")
+    asked = parser.parse_args()
+    warnings.filterwarnings("ignore", message="no token of class")
+    if asked.pool:
+        pool = [line for line in asked.pool.read_text(encoding="utf-8").splitlines() if line.strip()]
+        setting = Setting(interp.load(asked.model), partial(of_pool, pool), pool, None, 64)
+        repetitions, sizes = asked.corpora or 400, asked.texts or [40, 160]
+    else:
+        many = zipfian(round(asked.positions / (3.5 * CONTEXT)), np.random.default_rng(0))
+        setting = Setting(toy_decoder(n_positions=CONTEXT), zipfian, many, CLASSES, CONTEXT)
+        repetitions, sizes = asked.corpora or 300, asked.texts or [20, 40, 160]
+    print(printed(covered(setting, repetitions, sizes), repetitions))
 
 
 if __name__ == "__main__":
