@@ -3,9 +3,11 @@
 Large libraries are imported where they are used, because the process that distributes the tests needs none of them.
 """
 
+import functools
 import inspect
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -15,16 +17,28 @@ import pytest
 
 os.environ["INTERP_STRICT"] = "1"  # a section that cannot be drawn is an error
 _jaxtyped = jaxtyping.jaxtyped
+_CHECKED = 50  # calls of each function and test
+_calls: Counter[Callable[..., Any]] = Counter()
 
 
 def jaxtyped(*function: Any, typechecker: Any) -> Any:
-    """jaxtyping's decorator, only for functions whose annotations name shapes, because it checks every call twice.
+    """jaxtyping's decorator, only for functions whose annotations name shapes, and for their first calls in each test.
 
-    mypy checks the types of the others.
+    A check takes longer than many a function. mypy checks the types of the others.
     """
-    if function and inspect.isfunction(function[0]) and not _names_shapes(*function[0].__annotations__.values()):
-        return function[0]
-    return _jaxtyped(*function, typechecker=typechecker)
+    if not function or not inspect.isfunction(function[0]):
+        return _jaxtyped(*function, typechecker=typechecker)
+    [plain] = function
+    if not _names_shapes(*plain.__annotations__.values()):
+        return plain
+    checked = _jaxtyped(plain, typechecker=typechecker)
+
+    @functools.wraps(plain)
+    def call(*args: Any, **options: Any) -> Any:
+        _calls[plain] += 1
+        return (checked if _calls[plain] <= _CHECKED else plain)(*args, **options)
+
+    return call
 
 
 def _names_shapes(*annotations: Any) -> bool:
@@ -50,6 +64,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         quick = item.get_closest_marker("quick")
         if quick and not any(case in item.name for case in quick.args):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _types_are_checked_anew() -> None:
+    _calls.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -127,17 +127,18 @@ _OVER_THE_EDGE = """(() => {
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1400, 400])
-def test_what_is_wider_than_the_page_scrolls_by_itself(width, site):
+def test_what_is_wider_than_the_page_scrolls_by_itself(site):
     if CHROMIUM is None:
         pytest.skip("no chromium; .ci/run installs it")
     loaded = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
     with Browser() as browser:
-        browser.resize(width)
         for page in site.rglob("*.html"):
             browser.call("Page.navigate", url=page.as_uri())
-            browser.run(f"{loaded}.then(() => new Promise(requestAnimationFrame))")
-            assert browser.run(_OVER_THE_EDGE) == [0, []], page.name
+            browser.run(loaded)
+            for width in (1400, 400):
+                browser.resize(width)
+                browser.run("new Promise(requestAnimationFrame)")
+                assert browser.run(_OVER_THE_EDGE) == [0, []], (page.name, width)
 
 
 @pytest.mark.parametrize("name", OWN)

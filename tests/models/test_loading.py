@@ -113,19 +113,26 @@ def test_an_unknown_dtype_is_refused(half):
         interp.load(half, dtype="int8")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("backend", BOTH)
-@pytest.mark.parametrize(("stored", "dtype"), [(torch.bfloat16, "auto"), (torch.bfloat16, "float32")])
-def test_peak_memory(stored, dtype, backend, tmp_path):
-    torch.manual_seed(0)
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A Llama in bfloat16 that is much larger than what a process needs anyway, and its number of weights."""
+    directory = tmp_path_factory.mktemp("large")
     config = transformers.LlamaConfig(
         vocab_size=16_000, hidden_size=1024, intermediate_size=4096, num_hidden_layers=16, num_attention_heads=8
     )
-    hf = transformers.LlamaForCausalLM(config).to(stored)
-    hf.save_pretrained(tmp_path)
-    size = sum(one.numel() for one in hf.parameters()) * (2 if dtype == "auto" else 4)
-    run = [sys.executable, "-W", "ignore", "-c", PEAK, str(tmp_path), backend, dtype]
+    hf = transformers.LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
+    hf.save_pretrained(directory)
+    return directory, sum(weight.numel() for weight in hf.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+def test_peak_memory(dtype, backend, large):
+    directory, n_weights = large
+    size = n_weights * (2 if dtype == "auto" else 4)
+    run = [sys.executable, "-W", "ignore", "-c", PEAK, str(directory), backend, dtype]
     freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc otherwise keeps freed memory
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=freed_at_once)
     peak = int(done.stdout.splitlines()[-1])
