@@ -4,9 +4,10 @@
 1 to 6 rows. Each text draws its words from its own distribution, so that the tokens of a text are alike. The true
 values are those over a million positions.
 
-`python benchmarks/intervals.py --pool FILE [--model tiny-gpt2] [--corpora 400] [--texts 40 160]`: a trained model reads
+`python benchmarks/intervals.py --pool FILE [--model NAME] [--corpora 400] [--texts 40 160]`: a trained model reads
 texts that are drawn from those of a file, each text once a corpus. The true values are those over the whole file. That
-of diversity, which depends on the number of texts, is its mean over corpora.
+of diversity, which depends on the number of texts, is its mean over corpora; that of the balanced NLL is the mean over
+the types that a draw averages.
 
 Prints the Markdown tables in docs/intervals.md.
 """
@@ -33,6 +34,7 @@ from interp.analyses.generation.metrics import frequent_types
 from interp.analyses.generation.uncertainty import intervals
 from interp.corpora import Batches
 from interp.corpora.tokens import encode
+from interp.instruments.measures import FEWEST_OCCURRENCES
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.scores import ScoreContributions
 from interp.instruments.shares import gaps
@@ -87,6 +89,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         self.counts = corpora.count_unigrams(self.model, self.everything)
+        self.nll_by_type: np.ndarray | None = None  # without b_LN, over everything
 
     def batches(self, texts: list[str]) -> Batches:
         return corpora.batches(self.model, texts, layout="texts", context=self.context, batch_size=64)
@@ -104,14 +107,29 @@ class Setting:
         for (layer, head, key_class), mean in attention.set_index(["layer", "head", "key_class"]).iterrows():
             rows[f"attention by class: {layer} {head} {key_class}"] = mean["sum"], mean["sum_low"], mean["sum_high"]
         rows |= self._edits(prepared) | self._regression(prepared)
-        return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"]).assign(true=np.nan)
+        if self.nll_by_type is not None:
+            promised = self.counts.distribution * row["n_scored"] >= FEWEST_OCCURRENCES
+            table.loc["balanced NLL", "true"] = np.nanmean(self.nll_by_type[promised])
+        return table
+
+    def read_everything(self) -> pd.Series:
+        """The true values."""
+        table = self.read(self.everything)
+        predictions = MeanPredictions(self.model, [self._without()])
+        observe(self.model, self.batches(self.everything), predictions, progress=False)
+        self.nll_by_type = predictions.means(0).nll_by_class
+        return table["value"]
+
+    def _without(self) -> Variant:
+        """The model without b_LN."""
+        return Variant(-prediction_head(self.model).effect("ln").double())
 
     def _edits(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
         """NLL and calibration by band, what removing dimensions does to attention, scores, gaps, and steering."""
         model, counts = self.model, self.counts
         u, bands = counts.distribution, frequency_bands(counts.distribution, BANDS)
-        without = -prediction_head(model).effect("ln").double()
-        predictions = MeanPredictions(model, [Variant(without), Variant()], grouped=True, bands=bands)
+        predictions = MeanPredictions(model, [self._without(), Variant()], grouped=True, bands=bands)
         classes = corpora.token_classes(model, self.classes)
         removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
         scores = ScoreContributions(model, classes)
@@ -161,22 +179,24 @@ class Setting:
         ids = encode(self.model.tokenizer, texts)
         table = pd.DataFrame({"decoder": "own", "scale": 1.0, "prompt_id": range(len(ids)), "token_ids": ids})
         found = intervals(table, frequent_types(self.counts)).set_index("measure")
-        return found.loc[list(GENERATED), ["value", "low", "high"]]
+        return found.loc[list(GENERATED), ["value", "low", "high"]].assign(true=np.nan)
 
 
 def covered(setting: Setting, repetitions: int, sizes: list[int]) -> pd.DataFrame:
     """The share of corpora whose interval contains the true value, by measure and number of texts."""
-    true = setting.read(setting.everything)["value"]
+    everything = setting.read_everything()
     shares = {}
     for n in sizes:
         draws = [setting.draw(n, np.random.default_rng([seed, n])) for seed in range(1, repetitions + 1)]
         found = [pd.concat([setting.read(texts), setting.diversity(texts)]) for texts in draws]
-        value, low, high = (
-            pd.concat([table[name] for table in found], axis=1, ignore_index=True) for name in ("value", "low", "high")
+        value, low, high, true = (
+            pd.concat([table[name] for table in found], axis=1, ignore_index=True)
+            for name in ("value", "low", "high", "true")
         )
-        target = true.reindex(value.index)
-        target[list(GENERATED)] = value.loc[list(GENERATED)].mean(axis=1)
-        inside = low.le(target, axis=0) & high.ge(target, axis=0)
+        fixed = everything.reindex(value.index)
+        fixed[list(GENERATED)] = value.loc[list(GENERATED)].mean(axis=1)
+        true = true.T.fillna(fixed).T
+        inside = (low <= true) & (true <= high)
         shares[n] = inside.where(low.notna()).astype(float).mean(axis=1)
     return pd.DataFrame(shares)
 

@@ -244,7 +244,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     encoding.EncodingStudy: {
         "regression": "target r2 adj_r2 n_types n_dims spread logit_scale seed",
-        "theory": "predictor r2 r2_low r2_high corr2 slope beyond beyond_low beyond_high median_variance",
+        "theory": "predictor r2 r2_corrected r2_low r2_high corr2 slope beyond beyond_corrected beyond_low beyond_high "
+        "median_variance",
         "types": "token_id token alpha predicted",
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
@@ -301,7 +302,7 @@ UNKNOWN = {
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
-    "seed", "r2_low", "r2_high", "beyond", "beyond_low", "beyond_high",
+    "seed", "r2_corrected", "r2_low", "r2_high", "beyond", "beyond_corrected", "beyond_low", "beyond_high",
     "nll", "nll_low", "nll_high", "delta_nll", "delta_nll_low", "delta_nll_high", "excess_nll", "excess_nll_low",
     "excess_nll_high",
 }  # fmt: skip

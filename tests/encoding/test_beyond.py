@@ -60,14 +60,15 @@ def test_theory_is_that_of_all_positions(load_toy):
             influence = (squares - squares.sum() / around.sum() * around) / around.mean()
             half = np.hypot(half, stats.norm.ppf(0.975) * stats.sem(influence))
             assert row[column] == pytest.approx(of(whole, number))
-            assert row[f"{column}_high"] - row[column] == pytest.approx(half, rel=1e-6)
-            assert row[column] - row[f"{column}_low"] == pytest.approx(half, rel=1e-6)
+            assert row[f"{column}_corrected"] == pytest.approx(pseudo.mean())
+            assert row[f"{column}_high"] - row[f"{column}_corrected"] == pytest.approx(half, rel=1e-6)
+            assert row[f"{column}_corrected"] - row[f"{column}_low"] == pytest.approx(half, rel=1e-6)
     assert table["median_variance"].iloc[0] == pytest.approx(np.median(log_probabilities(model).var(0)))
 
 
 def test_theory_of_a_single_text(load_toy):
     table = encoding.fit(load_toy("gpt2").double(), IDS.reshape(20, 24)[:8], progress=False).theory
-    assert table.filter(regex="_(low|high)$").isna().all(axis=None)
+    assert table.filter(regex="_(low|high|corrected)$").isna().all(axis=None)
     assert table["r2"].notna().all()
 
 

@@ -207,7 +207,7 @@ def of_theory(fit, first, second, half=0.01):
         for name in ("r2", "beyond")
         for end, sign in (("low", -1), ("high", 1))
     }
-    return table.assign(**ends)
+    return table.assign(**ends, r2_corrected=table["r2"], beyond_corrected=table["beyond"])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,23 @@ def test_token_probability_beyond_what_is_true_by_construction(fit, first, secon
     found = beyond_theory(of_theory(fit, first, second, half))
     assert found.verdict == verdict
     assert found.value == pytest.approx(fit - max(first, second))
-    assert f"{max(first, second):.3f}, is {fit - max(first, second):+.3f}".replace("-", "−") in str(found)
+    assert f"{max(first, second):.3f}" in str(found)
+    assert f"finite text, is {fit - max(first, second):+.3f}".replace("-", "−") in str(found)
+
+
+def test_values_are_those_that_intervals_are_around():
+    """The difference from the theory is corrected for the finite text, but not what untrained models are beside."""
+    table = of_theory(0.9, 0.1, 0.6)
+    corrected = {"r2_corrected": table["r2"] + 0.03, "beyond_corrected": table["beyond"] + 0.05}
+    ends = {
+        name: table[name] + (0.03 if name.startswith("r2") else 0.05) for name in table if name[-4:] in ("_low", "high")
+    }
+    table = table.assign(**corrected, **ends)
+    found = beyond_theory(table)
+    assert (found.value, found.low, found.high) == pytest.approx((0.35, 0.34, 0.36))
+    regression = pd.DataFrame({"target": ["-log alpha"] + ["untrained"] * 3, "cv_r2": [0.9, 0.8, 0.7, 0.85]})
+    (found,) = as_untrained(regression, table)
+    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.89, 0.91))
 
 
 @pytest.mark.parametrize(

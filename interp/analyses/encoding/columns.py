@@ -25,7 +25,11 @@ MEANINGS = COMMON | {
         {"first order": "−E[log p]", "second order": "−E[log p] − ½ Var(log p)"},
     ),
     "corr2": Column("squared correlation", "Squared correlation of the prediction with −log α over types."),
+    "r2_corrected": Column("R², corrected", "R² without the bias that comes from finitely many positions."),
     "beyond": Column("fit minus this", "R² of the fit minus that of the prediction without a fit."),
+    "beyond_corrected": Column(
+        "fit minus this, corrected", "This difference without the bias that comes from finitely many positions."
+    ),
     "median_variance": Column("Var(log p)", "Median over types of the variance of log p over positions."),
     "r2": Column("R²", "Share of the variance over types that the regression explains."),
     "adj_r2": Column("adjusted R²", "R² adjusted for the number of dimensions."),

@@ -101,8 +101,9 @@ def fit(
       n_never_predicted, spread, logit_scale, seed): for the target `-log alpha`, and with α `shuffled` over types.
       `cv_r2` is the R² on types that the regression has not seen (ten-fold), with its 95 % interval over types; see
       `interp.instruments.validation.cross_validated`. `spread` is the SD of log α over types.
-    - `theory` (predictor, r2, r2_low, r2_high, corr2, slope, beyond, beyond_low, beyond_high, median_variance): R² of
-      the fit on unseen types, and of what is known without a fit; see `interp.analyses.encoding.theory`.
+    - `theory` (predictor, r2, r2_corrected, corr2, slope, beyond, beyond_corrected, median_variance): R² of the fit on
+      unseen types, and of what is known without a fit; see `interp.analyses.encoding.theory`. `…_corrected` is without
+      the bias that comes from finitely many positions; the 95 % intervals (`r2_low`, `beyond_low`, …) are around it.
     - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
       `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
       α, and the coordinate's share of the embeddings' variance.

@@ -81,8 +81,9 @@ def theory_table(
         centred = predicted - predicted.mean()
         covariance = centred @ y
         slope = covariance / (centred @ centred)
-        rows.append((name, *ends, slope * covariance / total[0], slope, *(apart if name != "fit" else [np.nan] * 3)))
-    columns = ["predictor", "r2", "r2_low", "r2_high", "corr2", "slope", "beyond", "beyond_low", "beyond_high"]
+        rows.append((name, *ends, slope * covariance / total[0], slope, *(apart if name != "fit" else [np.nan] * 4)))
+    ends_of = lambda name: [name, f"{name}_corrected", f"{name}_low", f"{name}_high"]  # noqa: E731
+    columns = ["predictor", *ends_of("r2"), "corr2", "slope", *ends_of("beyond")]
     table = pd.DataFrame(rows, columns=columns)
     return table.assign(median_variance=float(np.median(variance[0])))
 
@@ -97,10 +98,12 @@ def _influence(squares: Float[np.ndarray, " types"], y: Float[np.ndarray, " type
 
 def _interval(
     predictions: LogProbabilities, values: Float[np.ndarray, " draws"], over_types: float
-) -> tuple[float, float, float]:
-    """A value with its interval over texts and types."""
+) -> tuple[float, float, float, float]:
+    """A value, the value corrected for the error of mean predictions of finitely many positions, and the interval over
+    texts and types around that."""
     if len(values) == 1:
-        return float(values[0]), np.nan, np.nan
+        return float(values[0]), np.nan, np.nan, np.nan
     over_texts = jackknife(values[0], values[1:], predictions.sizes, predictions.stretches_per_group)
     half = np.hypot(over_texts.half, over_types)
-    return float(values[0]), float(values[0] - half), float(values[0] + half)
+    corrected = float(over_texts.corrected)
+    return float(values[0]), corrected, float(corrected - half), float(corrected + half)

@@ -14,7 +14,9 @@ MEANINGS = COMMON | {
     "delta_perplexity": Column("Δ perplexity", "Difference from λ = 1."),
     "balanced_nll": Column("balanced NLL, nats", "Negative log-likelihood, averaged over types rather than tokens."),
     "n_balanced": Column("types averaged", "Types of which u promises at least five among the scored tokens."),
-    "n_absent": Column("of them absent", "Types that were promised and do not occur; the balanced NLL leaves them out."),
+    "n_absent": Column(
+        "of them absent", "Types that were promised and do not occur; the balanced NLL leaves them out."
+    ),
     "count": Column("count", "How often the token occurs in the counts that define u."),
     "unigram": Column("u", "Relative frequency of the token in the counts."),
     "projection_ln": Column("b_LN W_U, nats", "What b_LN adds to the token's logit."),

@@ -56,8 +56,8 @@ class BiasEffect(Result):
       js, js_corrected, perplexity, delta_perplexity, balanced_nll, n_balanced, n_absent, n_tokens, n_scored): one row
       per bias and scale. KL and JS are in nats. `delta_…` is the difference from λ = 1. `n_tokens` positions were read,
       of which `n_scored` have a known target. The balanced NLL is the mean over `n_balanced` types (see
-      `interp.instruments.measures`). `…_corrected` is without the bias of a mean over few positions. The ends of the 95 %
-      intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
+      `interp.instruments.measures`). `…_corrected` is without the bias of a mean over few positions. The ends of the
+      95 % intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
       and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are listed
       among the biases (`interp.instruments.directions`).
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row

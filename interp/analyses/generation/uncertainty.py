@@ -9,6 +9,7 @@ of Statistics 9, 1981): 1.6 times the standard deviation for 100 prompts and ten
 part, as they propose, leaves a variance that is negative in half of the draws.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from interp.results.intervals import Jackknife, jackknife
 __all__ = ["MEASURES", "intervals"]
 
 MEASURES = ("diversity", "repetition", "frequent_share")
+_REPETITION = MEASURES.index("repetition")
+_FEWEST_PROMPTS = 5  # whose texts repeat themselves, for an interval of repetition
 _COLUMNS = ["decoder", "scale", "measure", "value", "low", "high", "difference", "difference_low", "difference_high"]
 
 
@@ -34,8 +37,9 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
         frequent: which types are frequent (`interp.generation.metrics.frequent_types`).
 
     Returns the table (decoder, scale, measure, value, low, high, difference, difference_low, difference_high). The
-    measures are diversity, repetition and frequent_share. Intervals are NaN for fewer than 20 prompts; differences are
-    NaN for human texts, and if λ = 1 is not among the scales.
+    measures are diversity, repetition and frequent_share. Intervals are NaN for fewer than 20 prompts, and that of
+    repetition also if the texts of fewer than five prompts repeat themselves; differences are NaN for human texts, and
+    if λ = 1 is not among the scales.
 
     Examples:
         >>> ids = [[number, 1, 2, number] for number in range(20)]
@@ -51,15 +55,24 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
             for scale, of_scale in of_decoder.groupby("scale", sort=False, dropna=False)
         }
         for scale, values in read.items():
-            found = _jackknifed(values)._replace(least=0, most=1)
-            apart = _jackknifed(values - read.get(1.0, np.full_like(values, np.nan)))
+            as_trained = read.get(1.0, np.full_like(values, np.nan))
+            found = _jackknifed(values, [values])._replace(least=0, most=1)
+            apart = _jackknifed(values - as_trained, [values, as_trained])
             ends = zip(found.value, found.low, found.high, apart.value, apart.low, apart.high, strict=True)
             rows += [(decoder, scale, name, *numbers) for name, numbers in zip(MEASURES, ends, strict=True)]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _jackknifed(values: Float[np.ndarray, "prompts_and_one measures"]) -> Jackknife:
-    return jackknife(values[0], values[1:], np.ones(len(values) - 1), 1)
+def _jackknifed(
+    values: Float[np.ndarray, "prompts_and_one measures"],
+    texts: Sequence[Float[np.ndarray, "prompts_and_one measures"]],
+) -> Jackknife:
+    """The interval of measures, or of differences of those of two sets of texts."""
+    found = jackknife(values[0], values[1:], np.ones(len(values) - 1), 1)
+    repeating = [(of_texts[1:, _REPETITION] < of_texts[0, _REPETITION]).sum() for of_texts in texts]
+    if max(repeating) < _FEWEST_PROMPTS:
+        found.half[_REPETITION] = np.nan
+    return found
 
 
 def _left_out(
