@@ -37,6 +37,7 @@ __all__ = ["CELLS"]
 
 TASKS, TEST_PAIRS = 12, 40  # of 200 pairs a task
 S = SMALLEST["accuracy"][0]
+NO_KL, NO_TYPES = pd.DataFrame(columns=["scale", "perplexity"]), pd.DataFrame({"unigram": [1.0]})
 _SPREAD = 0.01  # SD over tasks of what differs between two probes
 _MEANT: dict[str, Verdict] = {"yes": "yes", "opposite": "no", "no": "no", "cannot tell": "cannot tell"}
 
@@ -176,7 +177,7 @@ def what_it_adds(rng: np.random.Generator, *, kind: str) -> Verdict:
     tables = [
         pd.DataFrame({"kind": name, "spearman": among[chosen]}) for name, among in correlations_with_log_u().items()
     ]
-    return first(iter(follows(pd.DataFrame(columns=["scale"]), projection, pd.concat(tables), {})))
+    return first(iter(follows(NO_KL, NO_TYPES, projection, pd.concat(tables), {})))
 
 
 @cache

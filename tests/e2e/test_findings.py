@@ -107,8 +107,8 @@ def test_what_can_be_removed(encoded, agreement, fractions, largest):
 def test_a_fit_is_stated_beside_the_theory(encoded):
     fit, *theory = encoded.theory.to_dict("records")
     best = max(theory, key=lambda row: row["r2"])
-    form = "{:.3f}, minus that of the theory without a fit ({}), {:.3f}, corrected for the finite text, is {:+.3f} "
-    said = form.format(fit["r2"], best["predictor"], best["r2"], best["beyond_corrected"]).replace("-", "−")
+    form = "{:.3f}, minus that of the theory without a fit ({}), {:.3f}, is {:+.3f} "
+    said = form.format(fit["r2"], best["predictor"], best["r2"], best["beyond"]).replace("-", "−")
     assert said in encoded.section.summary
 
 

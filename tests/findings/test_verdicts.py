@@ -84,17 +84,25 @@ def test_findings_are_records():
     assert {"question", "verdict", "measure", "low", "high", "control", "rule"} < set(table)
 
 
-def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, draws=None, before=0.1):
+def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, draws=None, before=0.1, perplexity=3.0):
     kl = pd.DataFrame({"bias": bias, "scale": [scale, 1.0], "delta_kl": [delta, 0.0]})
     kl = kl.assign(kl_unigram_model=kl["delta_kl"] + before, delta_kl_corrected=kl["delta_kl"])
-    kl = kl.assign(delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
+    kl = kl.assign(delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0], perplexity=perplexity)
+    types = pd.DataFrame({"unigram": [0.25] * 4})
     columns = {"bias": bias, "spearman": spearman, "spearman_low": spearman - 0.1, "spearman_high": spearman + 0.1}
     projection = pd.DataFrame([columns | {"n_types": 50}])
     drawn = {"isotropic": 0.2, "embeddings": 0.2, "centred embeddings": 0.2, "orders": 0.1} | (draws or {})
     table = pd.DataFrame(
         [{"kind": kind, "spearman": x} for kind, most in drawn.items() for x in np.linspace(-most, most, 399)]
     )
-    return of_biases(kl, projection.iloc[: int(bias != "fc")], table, {"groups": 20, "texts_per_group": 2})
+    return of_biases(kl, types, projection.iloc[: int(bias != "fc")], table, {"groups": 20, "texts_per_group": 2})
+
+
+def test_a_text_that_the_model_does_not_predict_has_no_verdict_on_its_distance_from_word_frequency():
+    moved, follows = of_bias(0.3, 0.29, 0.31, perplexity=4.1)
+    assert (moved.verdict, follows.verdict) == ("cannot tell", "yes")
+    assert "no better than word frequencies" in str(moved)
+    assert of_bias(0.3, 0.29, 0.31, perplexity=3.9)[0].verdict == "yes"
 
 
 @pytest.mark.parametrize(

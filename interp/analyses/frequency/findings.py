@@ -24,16 +24,25 @@ _ORDERS = {"orders": "random orders of its values"}
 
 
 def findings(
-    kl: pd.DataFrame, projection: pd.DataFrame, projection_draws: pd.DataFrame, intervals: Mapping[str, Any]
+    kl: pd.DataFrame,
+    types: pd.DataFrame,
+    projection: pd.DataFrame,
+    projection_draws: pd.DataFrame,
+    intervals: Mapping[str, Any],
 ) -> tuple[Finding, ...]:
     """What removing each bias (or else scaling it by the λ farthest from 1) does to KL(u‖q), and whether it follows
     log u.
 
+    There is no verdict about KL(u‖q) if the model predicts the text no better than word frequencies do: the mean
+    prediction of many types then comes from a few contexts, and too few intervals contain the true value
+    (docs/intervals.md).
+
     Args:
-        kl, projection, projection_draws: tables of `BiasEffect`.
+        kl, types, projection, projection_draws: tables of `BiasEffect`.
         intervals: what its provenance says about the intervals.
     """
-    moved = [_moved(row, texts_read(intervals)) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
+    fits = not misfit(kl, types)
+    moved = [_moved(row, texts_read(intervals), fits) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
     moved.sort(key=lambda finding: -abs(finding.value))
     draws: dict[Any, Any] = {} if projection_draws.empty else dict(list(projection_draws.groupby("kind")["spearman"]))
     follows = [_follows(row, draws) for row in projection.dropna(subset="spearman").itertuples()]
@@ -72,18 +81,19 @@ def _ends(kl: pd.DataFrame) -> list[Any]:
     return [*kl[kl["scale"] == last].itertuples()]
 
 
-def _moved(row: Any, sample: tuple[int, str] | None) -> Finding:
+def _moved(row: Any, sample: tuple[int, str] | None, fits: bool) -> Finding:
     bias = named_bias(row.bias)
     how = f"without {bias}" if row.scale == 0 else f"with {bias} times {printed(row.scale, '{:g}')}"
     return judged(
         question=f"Are predictions further from word frequency {how}?",
         measure=f"{without(row.bias, row.scale)}, {DISTANCE} changes by",
         value=row.delta_kl if np.isnan(row.delta_kl_corrected) else row.delta_kl_corrected,
-        low=row.delta_kl_low,
-        high=row.delta_kl_high,
+        low=row.delta_kl_low if fits else np.nan,
+        high=row.delta_kl_high if fits else np.nan,
         controls=[Control("", [0.0], "number")],
         smallest=smallest("divergence", as_trained=row.kl_unigram_model - row.delta_kl),
-        sample=sample,
+        sample=sample if fits else None,
+        no_interval="" if fits else "the model predicts this text no better than word frequencies do",
         unit="nats",
         form="{:+z.3f}",
     )

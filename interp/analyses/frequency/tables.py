@@ -57,9 +57,9 @@ class BiasEffect(Result):
       per bias and scale. KL and JS are in nats. `delta_…` is the difference from λ = 1. `n_tokens` positions were read,
       of which `n_scored` have a known target. The balanced NLL is the mean over `n_balanced` types (see
       `interp.instruments.measures`). `…_corrected` is without the bias of a mean over few positions. The ends of the
-      95 % intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is one,
-      and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are listed
-      among the biases (`interp.instruments.directions`).
+      95 % intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is
+      one, and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are
+      listed among the biases (`interp.instruments.directions`).
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
       per token. Values that do not exist are NaN.
     - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an
@@ -92,7 +92,8 @@ class BiasEffect(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         intervals = self.provenance.get("intervals", {})
-        return over_texts(findings(self.kl, self.projection, self.projection_draws, intervals), intervals)
+        tables = self.kl, self.types, self.projection, self.projection_draws
+        return over_texts(findings(*tables, intervals), intervals)
 
     @property
     def caveats(self) -> tuple[str, ...]:
