@@ -12,6 +12,7 @@ from interp.corpora.unigrams import Unigrams
 
 COUNTS = Unigrams(np.arange(40, 0, -1), "counts")
 N = 24
+REPETITION = MEASURES.index("repetition")
 
 
 def written(each, seed=0):
@@ -60,10 +61,23 @@ def test_intervals_are_those_of_leaving_out_each_prompt(each):
             pseudo = N * of[0] - (N - 1) * of[1:]
             excess = np.nan_to_num(np.maximum(stats.kurtosis(pseudo), 0))
             half = stats.t.ppf(0.975, 2 / (2 / (N - 1) + excess / N)) * stats.sem(pseudo)
+            repeating = [(of[1:, REPETITION] < of[0, REPETITION]).sum() for of in (values, unscaled)]
+            if max(repeating[: 1 + (name == "difference")]) < 5:
+                half[REPETITION] = np.nan
             np.testing.assert_allclose(rows[name], of[0], atol=1e-12)
             least, most = (0, 1) if name == "value" else (-np.inf, np.inf)
             np.testing.assert_allclose(rows[low], (of[0] - half).clip(least), atol=1e-9)
             np.testing.assert_allclose(rows[high], (of[0] + half).clip(max=most), atol=1e-9)
+
+
+@pytest.mark.parametrize("repeating", [0, 4, 5])
+def test_repetition_by_few_prompts_has_no_interval(repeating):
+    ids = [[1, 2, 3, 4] * 3 if prompt < repeating else [*range(5, 17)] for prompt in range(N)]
+    texts = pd.DataFrame({"decoder": "greedy", "scale": 1.0, "prompt_id": range(N), "token_ids": ids})
+    found = intervals(texts, frequent_types(COUNTS)).set_index("measure")
+    assert found.loc["repetition", "value"] == pytest.approx(repeating * 5 / 9 / N)
+    assert found.loc["repetition", ["low", "high"]].notna().all() == (repeating == 5)
+    assert found.drop("repetition")[["low", "high"]].notna().all(axis=None)
 
 
 def test_few_prompts_have_no_interval_and_say_why(load_toy):
