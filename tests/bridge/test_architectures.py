@@ -63,7 +63,7 @@ def assert_same_buffers(bridge, expected):
 
 
 @pytest.mark.quick("gemma3_text", "xglm", "gptj")
-@pytest.mark.parametrize(("kind", "stored"), zip(architectures.KINDS, itertools.cycle(STORED), strict=False))
+@pytest.mark.parametrize(("kind", "stored"), [*zip(architectures.KINDS, itertools.cycle(STORED), strict=False)])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`")
 def test_stored_in_another_type(kind, stored, tmp_path):
     """Buffers made from a number, such as Gemma's embed_scale, have the type of the model and not that of the files."""
