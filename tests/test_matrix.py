@@ -304,9 +304,10 @@ UNKNOWN = {
     "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
     "seed", "r2_corrected", "r2_low", "r2_high", "beyond", "beyond_corrected", "beyond_low", "beyond_high",
     "nll", "nll_low", "nll_high", "delta_nll", "delta_nll_low", "delta_nll_high", "excess_nll", "excess_nll_low",
-    "excess_nll_high",
+    "excess_nll_high", "balanced_nll", "balanced_nll_low", "balanced_nll_high",
 }  # fmt: skip
-"""Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants."""
+"""Columns that may hold NaN because there may be nothing to measure: a bias, a MAUVE, a correlation of constants, a
+type that occurs five times."""
 
 
 def folded(model: Any) -> Any:
