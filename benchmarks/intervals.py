@@ -167,10 +167,10 @@ class Setting:
         return rows | {"median error of steering": (miss["error"], miss["error_low"], miss["error_high"])}
 
     def _regression(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
-        found = fit(self.model, prepared, progress=False)
-        across = found.regression.iloc[0]
+        regression = fit(self.model, prepared, progress=False)
+        across = regression.regression.iloc[0]
         rows = {"R² over types": (across["cv_r2"], across["cv_r2_low"], across["cv_r2_high"])}
-        for row in found.theory.itertuples():
+        for row in regression.theory.itertuples():
             rows[f"R², {row.predictor}"] = row.r2, row.r2_low, row.r2_high
         return rows
 
@@ -178,8 +178,8 @@ class Setting:
         """The measures of generated text, of these texts."""
         ids = encode(self.model.tokenizer, texts)
         table = pd.DataFrame({"decoder": "own", "scale": 1.0, "prompt_id": range(len(ids)), "token_ids": ids})
-        found = intervals(table, frequent_types(self.counts)).set_index("measure")
-        return found.loc[list(GENERATED), ["value", "low", "high"]].assign(true=np.nan)
+        measures = intervals(table, frequent_types(self.counts)).set_index("measure")
+        return measures.loc[list(GENERATED), ["value", "low", "high"]].assign(true=np.nan)
 
 
 def covered(setting: Setting, repetitions: int, sizes: list[int]) -> pd.DataFrame:
@@ -188,9 +188,9 @@ def covered(setting: Setting, repetitions: int, sizes: list[int]) -> pd.DataFram
     shares = {}
     for n in sizes:
         draws = [setting.draw(n, np.random.default_rng([seed, n])) for seed in range(1, repetitions + 1)]
-        found = [pd.concat([setting.read(texts), setting.diversity(texts)]) for texts in draws]
+        tables = [pd.concat([setting.read(texts), setting.diversity(texts)]) for texts in draws]
         value, low, high, true = (
-            pd.concat([table[name] for table in found], axis=1, ignore_index=True)
+            pd.concat([table[name] for table in tables], axis=1, ignore_index=True)
             for name in ("value", "low", "high", "true")
         )
         fixed = everything.reindex(value.index)

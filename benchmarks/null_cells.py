@@ -279,7 +279,7 @@ CELLS = [
              partial(word_frequency, architecture=architecture, planted=1.0), 100)
         for architecture in ARCHITECTURES
     ),
-    Cell("encoding", _LINEAR, "an untrained model", "null", partial(linear_probability, planted=False), 400),
+    Cell("encoding", _LINEAR, "random weights", "null", partial(linear_probability, planted=False), 400),
     Cell("encoding", _LINEAR, "two poles around a bias", "planted", partial(linear_probability, planted=True), 100),
     Cell("directions", _OVERLAP, "random ones", "null", partial(overlapping_directions, shared=False), 400),
     Cell("directions", _OVERLAP, "two in common", "planted", partial(overlapping_directions, shared=True), 100),

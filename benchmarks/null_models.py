@@ -154,9 +154,9 @@ def _input_of_head(model: Model, architecture: str, text: corpora.Batches) -> Te
 
 
 def linear_probability(rng: np.random.Generator, *, planted: bool) -> Verdict:
-    """Whether output embeddings of an untrained model encode token probability beyond what is true by construction, or
+    """Whether output embeddings of a random model encode token probability beyond what is true by construction, or
     those of a model whose predictions vary between two poles, by as much for all types, around a bias that sets α."""
-    model = two_blocks("GPT-2")
+    model = toy_decoder()
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -239,21 +239,21 @@ def test_values_are_those_that_intervals_are_around():
         name: table[name] + (0.03 if name.startswith("r2") else 0.05) for name in table if name[-4:] in ("_low", "high")
     }
     table = table.assign(**corrected, **ends)
-    found = beyond_theory(table)
-    assert (found.value, found.low, found.high) == pytest.approx((0.35, 0.34, 0.36))
+    finding = beyond_theory(table)
+    assert (finding.value, finding.low, finding.high) == pytest.approx((0.35, 0.34, 0.36))
     regression = pd.DataFrame({"target": ["-log alpha"] + ["untrained"] * 3, "cv_r2": [0.9, 0.8, 0.7, 0.85]})
-    (found,) = as_untrained(regression, table)
-    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.89, 0.91))
+    (finding,) = as_untrained(regression, table)
+    assert (finding.value, finding.low, finding.high) == pytest.approx((0.9, 0.89, 0.91))
 
 
 def test_intervals_of_version_02_are_around_the_value_itself():
     table = of_theory(0.9, 0.1, 0.6).drop(columns=["r2_corrected", "beyond_corrected"])
-    found = beyond_theory(table)
-    assert (found.value, found.low, found.high) == pytest.approx((0.3, 0.29, 0.31))
-    assert "corrected" not in str(found)
+    finding = beyond_theory(table)
+    assert (finding.value, finding.low, finding.high) == pytest.approx((0.3, 0.29, 0.31))
+    assert "corrected" not in str(finding)
     regression = pd.DataFrame({"target": ["-log alpha"] + ["untrained"] * 3, "cv_r2": [0.9, 0.8, 0.7, 0.85]})
-    (found,) = as_untrained(regression, table)
-    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.89, 0.91))
+    (finding,) = as_untrained(regression, table)
+    assert (finding.value, finding.low, finding.high) == pytest.approx((0.9, 0.89, 0.91))
 
 
 @pytest.mark.parametrize(

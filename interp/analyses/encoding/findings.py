@@ -43,13 +43,13 @@ def as_untrained(regression: pd.DataFrame, theory: pd.DataFrame) -> Iterator[Fin
     if not len(twins):
         return
     fit, best = _fit_and_best(theory)
-    moved = fit["r2"] - fit.get("r2_corrected", fit["r2"])
+    shift = fit["r2"] - fit.get("r2_corrected", fit["r2"])
     yield judged(
         question="Do output embeddings encode token probability better than without training?",
         measure=f"{_R2} is",
         value=fit["r2"],
-        low=fit["r2_low"] + moved,
-        high=fit["r2_high"] + moved,
+        low=fit["r2_low"] + shift,
+        high=fit["r2_high"] + shift,
         controls=[
             Control("untrained models whose logits are multiplied until log α varies as much", twins, "models"),
             Control("the theory without a fit", [best["r2"]], "number"),

@@ -68,11 +68,11 @@ def _jackknifed(
     texts: Sequence[Float[np.ndarray, "prompts_and_one measures"]],
 ) -> Jackknife:
     """The interval of measures, or of differences of those of two sets of texts."""
-    found = jackknife(values[0], values[1:], np.ones(len(values) - 1), 1)
+    interval = jackknife(values[0], values[1:], np.ones(len(values) - 1), 1)
     repeating = [(of_texts[1:, _REPETITION] < of_texts[0, _REPETITION]).sum() for of_texts in texts]
     if max(repeating) < _FEWEST_PROMPTS:
-        found.half[_REPETITION] = np.nan
-    return found
+        interval.half[_REPETITION] = np.nan
+    return interval
 
 
 def _left_out(
