@@ -18,7 +18,7 @@ from interp.analyses.probing.atlas.sums import Scale, UnitSums, folds_of, pair_b
 from interp.analyses.probing.states import state_rows
 from interp.corpora import pairs
 from interp.models.running import running
-from interp.passes.observers import forward, observe
+from interp.passes.reading import forward, observe
 
 WHAT = "sums over minimal pairs for the atlas of units"
 

@@ -24,7 +24,7 @@ from interp.corpora import Batches
 from interp.instruments.decomposition import decompose
 from interp.instruments.logits import SiteMean
 from interp.models.embeddings import Embeddings
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 ORDERS = ("spearman", "random", "reverse")
 RUN = 2  # forward passes that are timed, where the other code needs one per neuron or embedding

@@ -17,7 +17,7 @@ from interp import corpora
 from interp.analyses.frequency import bias_effect
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import prediction_head
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 SCALES = [i / 10 for i in range(11)]
 WHAT = "word frequency, 11 scales of b_LN"

@@ -23,7 +23,7 @@ from interp import corpora, encoding
 from interp.analyses.frequency import bias_effect
 from interp.instruments.profile import DimensionProfile
 from interp.instruments.scores import ScoreContributions
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 D_MODEL = 128
 TOKENS = 1_024  # except where the corpus grows

@@ -40,7 +40,7 @@ from interp.instruments.scores import ScoreContributions
 from interp.instruments.shares import gaps
 from interp.models.head import prediction_head
 from interp.models.sites import Model
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import toy_decoder
 
 CONTEXT, WORDS = 24, 60

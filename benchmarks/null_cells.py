@@ -28,7 +28,7 @@ from interp.instruments.controls import DirectionKind, random_directions, spearm
 from interp.instruments.measures import correlations
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.embeddings import Embeddings
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results.findings import Finding, Verdict
 from interp.results.verdicts import SMALLEST, Control, compare
 from interp.testing import toy_decoder

@@ -20,7 +20,7 @@ from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.instruments.logits import SiteMean
 from interp.instruments.sinks import Sinks
 from interp.models.sites import Model, Recipe, hook_name
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results.findings import Verdict
 from interp.testing import toy_bridge, toy_decoder, toy_encoder
 

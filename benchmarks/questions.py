@@ -21,8 +21,9 @@ from torch import Tensor
 import interp
 from interp import corpora
 from interp.corpora.tokens import encode
-from interp.passes import observers
-from interp.passes.observers import Observer, forward
+from interp.passes import reading
+from interp.passes.observers import Observer
+from interp.passes.reading import forward
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from published import SMOLLM2, Unreachable, directories
@@ -67,7 +68,7 @@ def divided(ask: Callable[[], object]) -> str:
     seconds: Counter[str] = Counter()
     kinds = [Observer, *descendants(Observer)]
     plain = {kind: kind.hooks for kind in kinds if "hooks" in vars(kind)}
-    run = observers._run
+    run = reading._run
 
     def counted(*given: Any) -> None:
         began, inside = time.process_time(), sum(seconds.values())
@@ -77,12 +78,12 @@ def divided(ask: Callable[[], object]) -> str:
     try:
         for kind, hooks in plain.items():
             kind.hooks = timed(hooks, seconds)  # type: ignore[method-assign]
-        observers._run = counted
+        reading._run = counted
         began = time.process_time()
         ask()
         whole = time.process_time() - began
     finally:
-        observers._run = run
+        reading._run = run
         for kind, hooks in plain.items():
             kind.hooks = hooks  # type: ignore[method-assign]
     seconds["the rest"] = whole - sum(seconds.values())

@@ -27,7 +27,7 @@ import training.run
 
 import interp.analyses.report
 import interp.pages
-import interp.passes.observers
+import interp.passes.reading
 import interp.plots
 import interp.results.result
 from interp.cli import main
@@ -66,7 +66,7 @@ def start(line: list[str], said: Path, *, largest: int | None = None, rank: dict
         for number, file in ((1, os.devnull), (2, said)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
-        interp.passes.observers.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
+        interp.passes.reading.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
         interp.results.result._commit = lambda: None  # files of the project may be edited between two runs
         training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         os.environ.update(rank or {})

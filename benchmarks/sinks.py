@@ -20,7 +20,7 @@ from interp.analyses.sinks.writers import MassiveWriters
 from interp.instruments.massive import MassiveActivations
 from interp.instruments.sinks import Sinks
 from interp.models.sites import Model, hook_name
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 WHAT = "attention sinks and writers of massive activations"
 EPSILON = 0.3

@@ -26,7 +26,7 @@ import interp
 from interp import corpora
 from interp.instruments.profile import DimensionProfile
 from interp.instruments.scores import ScoreContributions
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 transformers.utils.logging.disable_progress_bar()
 def held(key):
     return int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1]) / 1024

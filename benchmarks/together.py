@@ -17,7 +17,8 @@ from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
 from interp.instruments.scores import ScoreContributions
-from interp.passes.observers import Observer, observe
+from interp.passes.observers import Observer
+from interp.passes.reading import observe
 
 PROFILE = "profile of every dimension of every hidden state"
 

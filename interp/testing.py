@@ -30,7 +30,8 @@ from interp.models.loading.miniature import miniature
 from interp.models.loading.pretrained import model_class
 from interp.models.running import Hooks, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, view
-from interp.passes.observers import Observer, forward, observe, part_of
+from interp.passes.observers import Observer
+from interp.passes.reading import forward, observe, part_of
 from interp.support.choices import Backend
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from interp.models.loading.loader import quiet
 from interp.models.loading.miniature import miniature
 from interp.models.loading.pretrained import CAUSAL, MASKED, model_class
 from interp.models.sites import is_encoder, view
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.testing import randomise, toy_tokenizer
 
 __all__ = ["KINDS", "PAGE", "QUESTIONS", "ask", "asked", "toy"]

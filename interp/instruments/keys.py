@@ -22,7 +22,8 @@ from interp.models.qk import QKCircuit, input_name, qk_circuit
 from interp.models.running import active_hooks, running
 from interp.models.sites import Model, Recipe, hook_name
 from interp.passes.groups import MOST
-from interp.passes.observers import Observer, forward, observe
+from interp.passes.observers import Observer
+from interp.passes.reading import forward, observe
 from interp.results.intervals import Jackknife, about, from_sums
 from interp.support.checks import warn
 

@@ -114,7 +114,7 @@ class Sinks(KeyObserver):
 
     Examples:
         >>> from interp.corpora import batches, token_classes
-        >>> from interp.passes.observers import observe
+        >>> from interp.passes.reading import observe
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> observer = Sinks(model, token_classes(model))

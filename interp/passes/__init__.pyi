@@ -1,2 +1,3 @@
 from . import distributed as distributed, execution as execution, moments as moments
-from .observers import Observer as Observer, observe as observe
+from .observers import Observer as Observer
+from .reading import observe as observe

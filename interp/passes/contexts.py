@@ -38,7 +38,7 @@ class LargestTokens(Observer):
 
     Examples:
         >>> from interp.corpora import batches
-        >>> from interp.passes.observers import observe
+        >>> from interp.passes.reading import observe
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> model.W_E.data[9, 5] = 50.0  # of the token w2; elsewhere the dimension is small

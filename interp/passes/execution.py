@@ -41,7 +41,8 @@ from interp.models.sites import Model
 from interp.passes import distributed
 from interp.passes.beginnings import compare_bos
 from interp.passes.checkpoint import is_finished
-from interp.passes.observers import Observer, observe, observe_parts, part_of
+from interp.passes.observers import Observer
+from interp.passes.reading import observe, observe_parts, part_of
 from interp.passes.shared import Filled, plan, remember
 from interp.support import memory
 from interp.support.checks import collecting, warn

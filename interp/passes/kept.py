@@ -12,7 +12,7 @@ from interp.models.running import firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, depth, state_name, view
 from interp.passes import distributed
 from interp.passes.execution import Passes
-from interp.passes.observers import feed, forward
+from interp.passes.reading import feed, forward
 
 __all__ = ["Kept", "execute_from", "keep"]
 

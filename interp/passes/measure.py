@@ -13,7 +13,7 @@ from interp.corpora.sentences import encode
 from interp.models.running import hooks_of_others, running
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, merged
-from interp.passes.observers import feed, forward
+from interp.passes.reading import feed, forward
 from interp.passes.shared import plan
 from interp.support import memory
 

@@ -9,7 +9,7 @@ from transformers import AutoModel
 
 from interp import attention, corpora
 from interp.passes.contexts import CONTEXTS, KEPT, LargestTokens
-from interp.passes.observers import observe, part_of
+from interp.passes.reading import observe, part_of
 
 QUIET = {"key_classes": {"even": list(range(8, 67, 2))}, "unigram": np.arange(67), "ablation": False, "progress": False}
 OF_ROWS = {"gpt2": "packed", "llama": "texts", "bert": "texts"}

@@ -15,7 +15,7 @@ from interp.analyses.attention.shares import outlier_shares
 from interp.instruments.rotations import random_frames
 from interp.instruments.scores import ScoreContributions
 from interp.models.sites import hook_name
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import toy_decoder
 
 DOUBLE = torch.float64

@@ -11,7 +11,7 @@ from interp import attention, corpora, hooks
 from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.instruments import sums
 from interp.instruments.scores import ScoreContributions
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import assert_observer_merges
 
 CLASSES = {"some": [7, 8, 9, 10], "more": list(range(11, 30))}

@@ -9,7 +9,7 @@ import torch
 from interp import attention, corpora
 from interp.instruments.massive import MassiveActivations
 from interp.instruments.sinks import position_bins
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 PLANTED_TOKEN = 9
 

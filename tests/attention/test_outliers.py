@@ -16,7 +16,7 @@ import interp
 from interp import attention, corpora, hooks, plots
 from interp.analyses.attention.ablation import KeyAblation
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile, find_outliers, outlier_counts
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 KINDS = ["bert", "gpt2", "gpt_neox", "gptj", "gpt_neo", "llama"]
 DOUBLE = torch.float64

@@ -27,7 +27,7 @@ from interp.instruments.profile import find_outliers
 from interp.models.head import prediction_head
 from interp.models.identity import weight_hash
 from interp.models.sites import is_encoder
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.testing import WORDS, randomise, toy_tokenizer
 
 QUIET: dict[str, Any] = {"progress": False}

@@ -28,7 +28,7 @@ from interp.models.qk import qk_circuit
 from interp.models.running import active_hooks, head_is_hooked, running
 from interp.models.sites import hook_name, is_encoder, view
 from interp.models.verify import verify_scores
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.testing import randomise, toy_tokenizer
 
 KINDS = [kind for kind in HF_MODELS if kind != "qwen2"]

@@ -22,7 +22,7 @@ from interp.analyses.controls.findings import band_findings, outlier_findings
 from interp.analyses.controls.outliers import OutlierDims, Outliers, PartPredictions
 from interp.analyses.frequency import bias_effect
 from interp.instruments.predictions import MeanPredictions, Variant
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 quiet = {"progress": False, "unigram": COUNTS}
 
@@ -140,7 +140,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
         nll, sums = {0: [], 1: [], 2: []}, np.zeros((4, 3, 10))
         for batch in batches:
             with torch.no_grad(), model.hooks(fwd_hooks=recipe):
-                p = interp.passes.observers.forward(model, batch).double().softmax(-1)
+                p = interp.passes.reading.forward(model, batch).double().softmax(-1)
             for row, position in (batch.read & (batch.targets >= 0)).nonzero().tolist():
                 true = int(batch.targets[row, position])
                 nll[bands[true]].append(-math.log(p[row, position, true]))
@@ -167,7 +167,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
 
 @torch.no_grad()
 def nll_at(model, batch):
-    p = interp.passes.observers.forward(model, batch).double().log_softmax(-1)
+    p = interp.passes.reading.forward(model, batch).double().log_softmax(-1)
     scored = batch.read & (batch.targets >= 0)
     return (-p[scored].gather(1, batch.targets[scored][:, None])[:, 0]).tolist()
 

@@ -10,7 +10,7 @@ from naming import naming
 
 import interp
 from interp.corpora.tokens import tokens_of, unknown_id
-from interp.passes.observers import part_of
+from interp.passes.reading import part_of
 
 KNOWN = ["w1 w2 w3 w4 w5 w6 w7 w8 w9"] * 20
 

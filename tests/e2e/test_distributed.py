@@ -16,9 +16,9 @@ from naming import naming
 from interp import corpora
 from interp.analyses.frequency import bias_effect
 from interp.cli import main
-from interp.passes import distributed, observers
+from interp.passes import distributed, reading
 from interp.passes.distributed import Part, parts_of, shard
-from interp.passes.observers import part_of
+from interp.passes.reading import part_of
 
 COMMANDS = ["frequency", "attention", "encoding", "probing", "generation"]
 
@@ -155,9 +155,9 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """One part never ran and one was killed: merge does these two and no others."""
     expected = alone("frequency")
-    monkeypatch.setattr("interp.passes.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    feed, seen = observers.feed, []
-    monkeypatch.setattr("interp.passes.observers.feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.passes.reading.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    feed, seen = reading.feed, []
+    monkeypatch.setattr("interp.passes.reading.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, *commands["frequency"], "--out", tmp_path / "alone")[0] == 0
     n_batches = len(seen)
     assert n_batches >= 4
@@ -172,9 +172,9 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
         seen.append(1)
         feed(*given)
 
-    monkeypatch.setattr("interp.passes.observers.feed", dying)
+    monkeypatch.setattr("interp.passes.reading.feed", dying)
     assert outcome(capsys, *arguments, "--shard", "1/3")[0] == 130
-    monkeypatch.setattr("interp.passes.observers.feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.passes.reading.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", expected)
     assert len(seen) == n_batches, "every batch is read once"

@@ -14,7 +14,7 @@ from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions, twin_rows, why_no_twin
 from interp.instruments.validation import folds
 from interp.models.sites import hook_name
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import assert_observer_merges, toy_decoder
 
 IDS = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))

@@ -23,7 +23,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.instruments import regression
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.identity import weight_hash
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import randomise, toy_tokenizer
 
 DOUBLE = torch.float64

@@ -16,7 +16,7 @@ from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results.findings import Finding
 from interp.testing import toy_decoder
 

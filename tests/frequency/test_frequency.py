@@ -23,7 +23,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.instruments.divergences import js, kl, kl_where_seen, perplexity
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import prediction_head
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 BERT = {
     "ln": "cls.predictions.transform.LayerNorm.bias",

@@ -16,7 +16,7 @@ from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.softmax import exponentials, log_partition, over_positions, over_types
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import randomise, toy_decoder
 
 SIZES = [49_152, 262_144]

@@ -9,7 +9,7 @@ from interp import attention, corpora, encoding, plots, probing
 from interp.analyses.encoding.neurons import _LastMLP
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.corpora import pairs
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 TOKENS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
 ONE_ROUNDING = 1e-5  # bfloat16 rounds by up to 4e-3

@@ -14,7 +14,7 @@ import interp
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
 from interp.instruments.profile import DimensionProfile
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results import result
 
 

@@ -14,7 +14,7 @@ from interp.instruments.profile import DimensionCorrelations, DimensionProfile
 from interp.instruments.scores import ScoreContributions
 from interp.models.running import running
 from interp.models.sites import hook_name, view
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results.result import provenance
 from interp.testing import toy_decoder
 

@@ -10,9 +10,10 @@ from naming import naming
 from scipy import stats
 
 from interp import corpora
-from interp.passes import observers
+from interp.passes import reading
 from interp.passes.groups import coarser, fitting
-from interp.passes.observers import Observer, observe, part_of
+from interp.passes.observers import Observer
+from interp.passes.reading import observe, part_of
 from interp.results.intervals import FEWEST_TEXTS, about, jackknife
 
 
@@ -82,7 +83,7 @@ def test_parts_in_any_order_have_the_groups_of_the_whole(order, load_toy):
 def test_groups_survive_a_checkpoint(load_toy, tmp_path, monkeypatch):
     model, ids = load_toy("gpt2"), numbered(23)
     batches = corpora.batches(model, ids, batch_size=2)
-    monkeypatch.setattr(observers, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(reading, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
 
     class Stopped(Exception):
         pass

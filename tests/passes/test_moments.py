@@ -93,7 +93,7 @@ def test_the_first_token_does_not_vary_at_the_embeddings(load_toy, texts):
     assert (of_cls["sd"] == 0).all()
     parts = [DimensionProfile(model, classes) for _ in range(3)]
     for index, part in enumerate(parts):
-        interp.observe(model, interp.passes.observers.part_of(batches, index, 3), part, progress=False)
+        interp.observe(model, interp.passes.reading.part_of(batches, index, 3), part, progress=False)
         if index:
             parts[0].merge(part)
     np.testing.assert_allclose(parts[0].table["sd"], whole.table["sd"], rtol=1e-12, atol=0)

@@ -13,8 +13,9 @@ from interp import corpora, hooks
 from interp.analyses.frequency import bias_effect
 from interp.cli import main
 from interp.models.sites import hook_name
-from interp.passes import observers
-from interp.passes.observers import Observer, fingerprint, observe
+from interp.passes import reading
+from interp.passes.observers import Observer, fingerprint
+from interp.passes.reading import observe
 from interp.support.checks import check_same
 from interp.testing import toy_bridge, toy_decoder, toy_encoder
 
@@ -203,7 +204,7 @@ def test_adding_and_merging_change_only_the_observer(how):
 
 
 def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.passes.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.passes.reading.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, batch_size=2)
     whole = Residual(model)
@@ -225,8 +226,8 @@ def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
             observe(model, corpora.Batches(batches.settings, None, cut), Residual(model), checkpoint=path)
     seen = []
     resumed = Residual(model)
-    feed = observers.feed
-    monkeypatch.setattr(observers, "feed", lambda *arguments: (seen.append(1), feed(*arguments)))
+    feed = reading.feed
+    monkeypatch.setattr(reading, "feed", lambda *arguments: (seen.append(1), feed(*arguments)))
     observe(model, batches, resumed, progress=False, checkpoint=path)
     assert len(seen) == len(list(batches)) - 12
     assert all(torch.equal(resumed.state[name], whole.state[name]) for name in whole.state)

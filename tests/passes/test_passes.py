@@ -127,7 +127,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)
     whole = execute(model, deviation(model, batches), progress=False)
-    feed, seen = interp.passes.observers.feed, []
+    feed, seen = interp.passes.reading.feed, []
 
     def dying(*arguments):
         seen.append(1)
@@ -135,7 +135,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         feed(*arguments)
 
-    monkeypatch.setattr(interp.passes.observers, "feed", dying)
+    monkeypatch.setattr(interp.passes.reading, "feed", dying)
     with pytest.raises(KeyboardInterrupt):
         execute(model, deviation(model, batches), progress=False, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]

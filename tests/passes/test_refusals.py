@@ -6,7 +6,7 @@ from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 from interp import corpora
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 CASES: dict[str, Case] = {
     "texts in place of batches": (

@@ -30,7 +30,8 @@ from interp.instruments.sinks import Sinks
 from interp.passes import shared
 from interp.passes.contexts import LargestTokens
 from interp.passes.execution import Passes, Reading, execute, side_by_side
-from interp.passes.observers import Observer, observe
+from interp.passes.observers import Observer
+from interp.passes.reading import observe
 from interp.passes.shared import plan
 from interp.testing import assert_observer_merges, toy_decoder
 

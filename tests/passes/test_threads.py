@@ -17,7 +17,8 @@ from interp.analyses.generation import generate
 from interp.analyses.probing import collect, minimal_pair_accuracy
 from interp.models.running import active_hooks, running
 from interp.models.sites import hook_name
-from interp.passes.observers import Observer, observe
+from interp.passes.observers import Observer
+from interp.passes.reading import observe
 
 
 @pytest.fixture

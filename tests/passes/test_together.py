@@ -32,7 +32,8 @@ from interp.instruments.profile import DimensionCorrelations, DimensionProfile
 from interp.instruments.scores import ScoreContributions
 from interp.instruments.sinks import Sinks
 from interp.passes.contexts import LargestTokens
-from interp.passes.observers import Observer, observe
+from interp.passes.observers import Observer
+from interp.passes.reading import observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
 LOG_UNIGRAM = torch.linspace(-9, -1, 67, dtype=torch.float64)

@@ -24,7 +24,7 @@ from interp.analyses.probing.page import section, sides
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
 from interp.passes import moments
-from interp.passes.observers import observe, part_of
+from interp.passes.reading import observe, part_of
 from interp.testing import toy_decoder
 
 N_PAIRS, FOLDS = 40, 2

@@ -23,7 +23,7 @@ from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.corpora import token_classes
 from interp.instruments.profile import DimensionProfile
 from interp.models.running import active_hooks
-from interp.passes.observers import observe, part_of
+from interp.passes.reading import observe, part_of
 from interp.support.paths import BUNDLED
 from interp.testing import randomise, toy_decoder
 
@@ -249,7 +249,7 @@ def test_parts_merge_and_a_run_resumes(
     np.testing.assert_array_equal(parts[0].log_probabilities, whole.log_probabilities)
     how = {"bos": True, "whole_words": whole_words, "directory": tmp_path} | QUIET
     first = probing.sentence_scores(one.model, texts, **how)
-    monkeypatch.setattr("interp.passes.observers.feed", None)
+    monkeypatch.setattr("interp.passes.reading.feed", None)
     pd.testing.assert_frame_equal(probing.sentence_scores(one.model, texts, **how), first)
     with pytest.raises(ValueError, match=naming("pass-1.safetensors", "batches.fingerprint")):
         probing.sentence_scores(one.model, texts[:2], **how)
@@ -263,7 +263,7 @@ def test_the_head_may_read_a_batch_in_parts(made: Any, monkeypatch: pytest.Monke
     observe(one.model, sentences.batches(), together, **QUIET)
     widths: list[int] = []
     point = one.model.hook_dict["unembed.hook_out"]
-    monkeypatch.setattr("interp.passes.observers.LOGITS_AT_ONCE", 10 * one.model.W_U.shape[1])
+    monkeypatch.setattr("interp.passes.reading.LOGITS_AT_ONCE", 10 * one.model.W_U.shape[1])
     handle = point.register_forward_hook(lambda module, inputs, logits: widths.append(logits.shape[:2].numel()))
     observe(one.model, sentences.batches(), apart, **QUIET)
     n_parts = len(widths)

@@ -19,7 +19,7 @@ from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora import pairs
 from interp.instruments.massive import MassiveActivations
 from interp.models.identity import weight_hash
-from interp.passes.observers import forward, observe
+from interp.passes.reading import forward, observe
 
 TEXT = corpora.load("bundled", limit=3)
 LAYERS = {"smollm2": [11, 20], "minilm": [1, 4]}

@@ -10,7 +10,7 @@ from interp.analyses.sinks import shuffled
 from interp.analyses.sinks.shuffled import ShuffledKeys, sampled_rows
 from interp.instruments.sinks import Sinks
 from interp.models.sites import hook_name, view
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.testing import assert_observer_merges, toy_bridge
 
 IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))

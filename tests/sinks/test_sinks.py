@@ -21,7 +21,7 @@ from interp.instruments.scores import ScoreContributions
 from interp.instruments.shares import GAPS, gaps
 from interp.instruments.sinks import Sinks, position_bins
 from interp.models.sites import hook_name
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.results.dense import Dense
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 

@@ -25,7 +25,8 @@ from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, hook_name, state_name
 from interp.passes.execution import Passes, Reading, runs
-from interp.passes.observers import fingerprint, forward
+from interp.passes.observers import fingerprint
+from interp.passes.reading import forward
 from interp.results.dense import Dense
 from interp.results.intervals import FEWEST_TEXTS
 from interp.support.checks import check_choice, check_mode, check_seed, check_table

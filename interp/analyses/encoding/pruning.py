@@ -20,7 +20,8 @@ from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types
 from interp.passes.groups import MOST
-from interp.passes.observers import fingerprint, observe
+from interp.passes.observers import fingerprint
+from interp.passes.reading import observe
 from interp.results.intervals import Jackknife, about, from_sums
 from interp.support.checks import check_seed
 

@@ -25,7 +25,7 @@ from interp.instruments.validation import errors_on_unseen, r2_on_unseen
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, runs
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 

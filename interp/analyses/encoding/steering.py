@@ -27,7 +27,8 @@ from interp.models.softmax import exponentials, over_positions, over_types
 from interp.models.spelling import token_names
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.groups import MOST
-from interp.passes.observers import fingerprint, observe
+from interp.passes.observers import fingerprint
+from interp.passes.reading import observe
 from interp.results.intervals import Jackknife, about, from_sums
 from interp.support.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
 from interp.support.choices import Several, listed

@@ -21,7 +21,7 @@ from interp.instruments.divergences import kl
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import raw_head, regressions
 from interp.models.sites import Model, is_encoder
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.support.checks import whole_number
 
 __all__ = ["COLUMNS", "checkpoints", "dynamics"]

@@ -20,7 +20,7 @@ from interp.instruments.regression import least_squares, minus_log, raw_head, ta
 from interp.instruments.validation import cross_validated
 from interp.models import untrained
 from interp.models.sites import Model
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 
 __all__ = ["MOST_PASSES", "SEEDS", "ScaledPredictions", "twin_rows", "why_no_twin"]
 

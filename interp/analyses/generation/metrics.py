@@ -22,7 +22,7 @@ from interp.instruments.diversity import ORDERS
 from interp.models.identity import check_weights
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing, trunk_output
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.support.checks import check_seed, check_token_ids, list_of_strings, whole_number
 from interp.support.paths import check_mauve
 

@@ -26,7 +26,7 @@ from interp.models.running import resolved, running
 from interp.models.sites import Model
 from interp.passes.execution import Passes, execute, runs
 from interp.passes.kept import Kept, execute_from, keep
-from interp.passes.observers import observe
+from interp.passes.reading import observe
 from interp.support.checks import check_seed
 from interp.support.choices import Bos, Mode
 

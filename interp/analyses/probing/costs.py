@@ -15,7 +15,7 @@ from interp.corpora.controls import Swap
 from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass, setup
 from interp.passes.contexts import KEPT
-from interp.passes.observers import LOGITS_AT_ONCE
+from interp.passes.reading import LOGITS_AT_ONCE
 from interp.support.choices import listed
 
 __all__ = ["dry_run", "rate"]

@@ -18,7 +18,7 @@ from interp.models.edits import Edit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.models.spelling import token_names
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.support.checks import finite_number
 from interp.support.choices import Bos
 

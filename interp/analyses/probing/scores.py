@@ -32,7 +32,8 @@ from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_e
 from interp.models.softmax import log_partition
 from interp.models.spelling import Spelling
 from interp.passes.execution import Passes, Reading, runs
-from interp.passes.observers import LOGITS_AT_ONCE, Observer
+from interp.passes.observers import Observer
+from interp.passes.reading import LOGITS_AT_ONCE
 from interp.support.checks import list_of_strings
 from interp.support.choices import Bos
 

@@ -30,7 +30,7 @@ from interp.models.sites import Model, Recipe, Site, check_model, depth, hook_na
 from interp.passes import distributed
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
-from interp.passes.observers import forward
+from interp.passes.reading import forward
 from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted

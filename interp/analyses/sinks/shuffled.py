@@ -69,7 +69,7 @@ class ShuffledKeys(Observer):
 
     Examples:
         >>> from interp.corpora import batches
-        >>> from interp.passes.observers import observe
+        >>> from interp.passes.reading import observe
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> text = batches(model, ["w0 w1 w2"] * 20, context=24)

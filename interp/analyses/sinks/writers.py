@@ -60,7 +60,7 @@ class MassiveWriters(Observer):
 
     Examples:
         >>> from interp.corpora import batches
-        >>> from interp.passes.observers import observe
+        >>> from interp.passes.reading import observe
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> model.pos_embed.W_pos.data[0, 5] = 9_999.0
