@@ -28,7 +28,6 @@ from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import attention_by_class
 from interp.analyses.controls.bands import band_table, frequency_bands
 from interp.analyses.encoding import fit
-from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.frequency import bias_effect
 from interp.analyses.generation.metrics import frequent_types
 from interp.analyses.generation.uncertainty import intervals
@@ -52,13 +51,10 @@ SPREAD = {
     "NLL by band": "bands", "Δ NLL by band, without b_LN": "bands", "calibration error": "bands",
     "attention by class": "heads × classes", "change without a dimension": "layers × dimensions × classes",
     "score": "heads × classes", "contributions": "heads × classes", "gap": "layers × classes × dimensions",
-    "ratio achieved": "tokens × ratios",
 }  # fmt: skip
 """Measures with many values, and what the values are for."""
 BANDS = 5
 DIMS = (3, 8, 12)
-RANKS, RATIOS = (1, 4, 14, 34), (0.5, 2, 5)
-"""Which types are steered, by their frequency, and to how many times their probability."""
 CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
 GENERATED = ("diversity", "repetition", "frequent_share")
 
@@ -126,18 +122,14 @@ class Setting:
         return Variant(-prediction_head(self.model).effect("ln").double())
 
     def _edits(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
-        """NLL and calibration by band, what removing dimensions does to attention, scores, gaps, and steering."""
+        """NLL and calibration by band, what removing dimensions does to attention, scores and gaps."""
         model, counts = self.model, self.counts
         u, bands = counts.distribution, frequency_bands(counts.distribution, BANDS)
         predictions = MeanPredictions(model, [self._without(), Variant()], grouped=True, bands=bands)
         classes = corpora.token_classes(model, self.classes)
         removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
         scores = ScoreContributions(model, classes)
-        types = np.argsort(-counts.counts, kind="stable")[list(RANKS)].tolist()
-        requests = [(token, ratio) for token in types for ratio in RATIOS]
-        shifts = [(token, float(np.log(ratio)), [0.0]) for token, ratio in requests]
-        steered = SteeredMeans(model, shifts, np.zeros((1, model.cfg.d_model)))
-        observe(model, prepared, predictions, removed, scores, steered, progress=False)
+        observe(model, prepared, predictions, removed, scores, progress=False)
         rows: dict[str, tuple[float, float, float]] = {}
         edits = pd.DataFrame({"bias": ["ln"], "scale": [0.0]})
         for row in band_table(predictions, edits, u, bands, unedited=1).itertuples():
@@ -160,11 +152,7 @@ class Setting:
         apart = apart[apart["dim"] < 16]
         for row, reach in zip(apart.itertuples(), scores.gap_half(apart), strict=True):
             rows[f"gap: {row.layer} {row.key_class} {row.dim}"] = row.gap, row.gap - reach, row.gap + reach
-        for number, row in enumerate(steered.measures.itertuples()):
-            rows[f"ratio achieved: {number}"] = row.achieved, row.achieved_low, row.achieved_high
-        asked = {"shift": "constant", "weights": "", "group": "some", "requested": [ratio for _, ratio in requests]}
-        miss = steered.misses(pd.DataFrame(asked)).iloc[0]
-        return rows | {"median error of steering": (miss["error"], miss["error_low"], miss["error_high"])}
+        return rows
 
     def _regression(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
         regression = fit(self.model, prepared, progress=False)

@@ -253,8 +253,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "random_orders": "order draw fraction n_dims top1_agreement top1_agreement_low top1_agreement_high n_positions",
         "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
         "n_tokens",
-        "steering": "token text requested achieved achieved_low achieved_high kl_others",
-        "steering_error": "text shift weights group error error_low error_high",
+        "steering": "token text requested achieved kl_others",
+        "steering_error": "text shift weights group error",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
@@ -300,8 +300,8 @@ UNKNOWN = {
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
-    "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
-    "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
+    "top1_agreement_low", "top1_agreement_high",
+    "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
     "seed", "r2_corrected", "r2_low", "r2_high", "beyond", "beyond_corrected", "beyond_low", "beyond_high",
     "nll", "nll_low", "nll_high", "delta_nll", "delta_nll_low", "delta_nll_high", "excess_nll", "excess_nll_low",
     "excess_nll_high", "balanced_nll", "balanced_nll_low", "balanced_nll_high",

@@ -65,8 +65,6 @@ def jackknife(
     without: Float[np.ndarray, "groups *shape"],
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
-    *,
-    has_kinks: bool = False,
 ) -> Jackknife:
     """Correct a value for bias and compute half the width of its 95 % interval, from its values without each group.
 
@@ -87,8 +85,6 @@ def jackknife(
         without: θ₋g, the same without each group.
         sizes: the number of positions in each group, none of them 0.
         texts_per_group: how many texts, or pieces of longer texts, make up a group.
-        has_kinks: the value is not a smooth function of the sums, such as |x| at 0. The variance is then taken around θ
-            instead of θ̄₋, which never makes it smaller.
 
     Half the width is NaN if there are fewer than `FEWEST_TEXTS` texts, or fewer than 10 groups.
 
@@ -105,7 +101,7 @@ def jackknife(
     share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # values may be infinite, constant or enormous
         corrected = groups * whole - ((1 - share) * without).sum(0)
-        errors = (without - (whole if has_kinks else without.mean(0))) * np.sqrt(groups - 1)
+        errors = (without - without.mean(0)) * np.sqrt(groups - 1)
         largest = np.abs(errors).max(0)
         scaled = errors / largest
         centred = scaled - scaled.mean(0)
@@ -121,15 +117,13 @@ def from_sums(
     sums: Sequence[Float[np.ndarray, "groups ..."]],
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
-    *,
-    has_kinks: bool = False,
 ) -> Jackknife:
     """Apply `jackknife` to a value that is a function of sums over texts.
 
     Args:
         of: computes the value (or values) from the sums over some groups of texts.
         sums: the arguments of `of`, by group.
-        sizes, texts_per_group, has_kinks: see `jackknife`.
+        sizes, texts_per_group: see `jackknife`.
 
     Examples:
         >>> x, n = np.arange(20.0), np.ones(20)  # of a mean, with groups of one: the interval of Student's t
@@ -140,7 +134,7 @@ def from_sums(
     with np.errstate(invalid="ignore", divide="ignore"):  # only one group may have anything
         whole = of(*(one.sum(0) for one in sums))
         without = np.stack([of(*left) for left in zip(*map(summed_others, sums), strict=True)])
-        return jackknife(whole, without, sizes, texts_per_group, has_kinks=has_kinks)
+        return jackknife(whole, without, sizes, texts_per_group)
 
 
 def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:

@@ -1,5 +1,7 @@
 """Outlier dimensions against the same perturbation elsewhere: recipes, draws and shares by brute force in float64."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -125,10 +127,8 @@ def test_draws_by_brute_force(kind, load_toy):
     """Each draw is a forward pass of its own, with edited keys."""
     model, names = load_toy(kind, dtype=DOUBLE), (*CLASSES, "other")
     lengths = [12, 12, 5, 9] * 5
-    rows = [
-        torch.randint(7, 67, (n,), generator=torch.Generator().manual_seed(i)).tolist() for i, n in enumerate(lengths)
-    ]
-    texts = [" ".join(f"w{token - 7}" for token in row) for row in rows]
+    drawn = [torch.randint(7, 67, (n,), generator=torch.Generator().manual_seed(i)) for i, n in enumerate(lengths)]
+    texts = [" ".join(f"w{token - 7}" for token in row.tolist()) for row in drawn]
     batches = corpora.batches(model, texts, layout="texts", batch_size=7)
     fills = {layer: (layer + 1) * MEANS.numpy() for layer in (0, 1)}
     removal = Removal.of([3, 9], fills, tested=2, seed=0)
@@ -136,22 +136,37 @@ def test_draws_by_brute_force(kind, load_toy):
     observe(model, batches, observer, progress=False)
     frames, table = observer.frames, observer.table
 
+    rows = [
+        batch.tokens[row : row + 1, :length]
+        for batch in batches
+        for row, length in enumerate(batch.mask.sum(1).tolist())
+    ]
+    inputs = {
+        layer: [attention_input(model, tokens, layer) - torch.from_numpy(mean) for tokens in rows]
+        for layer, mean in fills.items()
+    }
+
     def by_class(layer, move):
         total, n = np.zeros(3), 0
-        for batch in batches:
-            for row, length in enumerate(batch.mask.sum(1).tolist()):
-                tokens = batch.tokens[row : row + 1, :length]
-                x = attention_input(model, tokens, layer) - torch.from_numpy(fills[layer])
-                pattern = patterns(model, tokens, layer, lambda k, x=x: k - move(layer, x))[0].mean(0)
-                chosen = range(length) if length <= 8 else [(2 * i + 1) * length // 16 for i in range(8)]
-                of = [torch.isin(tokens[0], torch.tensor([*ids])) for ids in CLASSES.values()]
-                of.append(~(of[0] | of[1]))
-                total += [pattern[list(chosen)][:, one].sum().item() for one in of]
-                n += len(chosen)
+        for tokens, x in zip(rows, inputs[layer], strict=True):
+            pattern = patterns(model, tokens, layer, lambda k, x=x: k - move(layer, x))[0].mean(0)
+            length = tokens.shape[1]
+            chosen = range(length) if length <= 8 else [(2 * i + 1) * length // 16 for i in range(8)]
+            of = [torch.isin(tokens[0], torch.tensor([*ids])) for ids in CLASSES.values()]
+            of.append(~(of[0] | of[1]))
+            total += [pattern[list(chosen)][:, one].sum().item() for one in of]
+            n += len(chosen)
         return total / n
 
-    def largest(move, without=lambda layer, x: 0.0):
-        before, after = (np.stack([by_class(layer, each) for layer in (0, 1)]) for each in (without, move))
+    def nothing(layer, x):
+        return 0.0
+
+    @functools.cache
+    def by_layer(move):
+        return np.stack([by_class(layer, move) for layer in (0, 1)])
+
+    def largest(move, without=nothing):
+        before, after = by_layer(without), by_layer(move)
         change = (logit(after) - logit(before))[:, :2]
         layer, name = np.unravel_index(np.abs(change).argmax(), change.shape)
         return int(layer), names[name], before[layer, name], after[layer, name], change[layer, name]

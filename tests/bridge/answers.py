@@ -123,8 +123,8 @@ def recipes(model: Any) -> list[pd.DataFrame]:
 _ALL = word_frequency, attention_study, attention_weighted, token_probability, sentences, states, generated, recipes
 ANSWERS: dict[str, Callable[[Any], list[pd.DataFrame]]] = {one.__name__: one for one in _ALL}
 OF_WORDS = ("sentences", "states")
-ROUNDED_MORE = ("error_low", "error_high", "through_unigram")
-"""Bounds of intervals for a median of small numbers, and small differences of logarithms: rounding matters more."""
+ROUNDED_MORE = ("through_unigram",)
+"""Small differences of logarithms: rounding matters more."""
 
 
 def answers_of(kind: str) -> list[str]:

@@ -136,7 +136,7 @@ def test_observers_of_logits_in_float32_equal_those_in_float64(name: str, models
     activations = [torch.randn(n, 8, generator=generator)]
     if name.startswith("neurons"):
         activations.insert(0, torch.rand(n, 16, generator=generator) / 4)
-    else:
+    elif name != "steering":
         activations.append(torch.zeros(n, dtype=torch.long))
     states = {}
     for dtype, model in models.items():

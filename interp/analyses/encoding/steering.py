@@ -1,8 +1,7 @@
 """Multiplying one token's probability: the requested ratio and the achieved ratio."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from interp.analyses.encoding.options import RATIOS, Shift, Weights
 from interp.analyses.encoding.regression import Fit
-from interp.corpora.batching import Batch, Text, predicted_batches
+from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.frames import tokenizer_of
 from interp.corpora.sentences import encode
 from interp.instruments.divergences import kl
@@ -26,10 +25,8 @@ from interp.models.sites import Model, Recipe, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types
 from interp.models.spelling import token_names
 from interp.passes.execution import Passes, Reading, runs
-from interp.passes.groups import MOST
 from interp.passes.observers import fingerprint
 from interp.passes.reading import observe
-from interp.results.intervals import Jackknife, about, from_sums
 from interp.support.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
 from interp.support.choices import Several, listed
 
@@ -108,18 +105,9 @@ class SteeredMeans(LogitsObserver):
         self.s, self.t = torch.from_numpy(shifts).to(self.directions).split([1, len(directions)], 1)
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
-        self.add_state("positions", (MOST,), "groups")
-        self.add_state("of_tokens", (MOST, 2, len(variants)), "groups")
-
-    def beside(self, batch: Batch) -> list[Tensor]:
-        return [self.groups_of_positions(batch)]
 
     def read(
-        self,
-        logits: Float[Tensor, "pos d_vocab"],
-        targets: Int[Tensor, " pos"],
-        h: Float[Tensor, "pos d_model"],
-        groups: Int[Tensor, " pos"],
+        self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
     ) -> None:
         along = self.directions @ h.to(self.directions).T
         tokens, which = np.unique(self.token_ids, return_inverse=True)
@@ -134,59 +122,14 @@ class SteeredMeans(LogitsObserver):
         steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(steered)
         self.add("steered", steered)
         self.add("plain", plain[0])
-        of_tokens = torch.stack([shifted.sigmoid(), e[:, self.token_ids].T * shares])
-        for group in groups.unique().tolist():
-            chosen = (groups == group).to(of_tokens.device)
-            self.add("positions", chosen.sum(), group=group)
-            self.add("of_tokens", of_tokens[..., chosen].sum(-1), group=group)
-
-    @property
-    def intervals(self) -> dict[str, Any]:
-        """What a result records about the intervals of `achieved` (`interp.results.intervals.about`)."""
-        return about(int(self.state["positions"].count_nonzero()), self.stretches_per_group)
 
     @property
     def measures(self) -> pd.DataFrame:
-        """The effects of each variant: `achieved`, which is the ratio of mean probabilities, the ends of its 95 %
-        interval (computed for its logarithm), and `kl_others`."""
+        """The effects of each variant: `achieved`, which is the ratio of mean probabilities, and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
-        table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
-        factor = np.exp(self._jackknife(lambda log_ratio: log_ratio).half)
-        table = table.assign(achieved_low=table["achieved"] / factor, achieved_high=table["achieved"] * factor)
+        achieved = steered[range(len(steered)), self.token_ids] / plain[self.token_ids]
         pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
-        return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
-
-    def misses(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Median |log(achieved/requested)| of the variants with ratios from 1/5 to 5, with its 95 % interval.
-
-        Args:
-            table: shift, weights, group and requested ratio of each variant.
-
-        Returns the table (shift, weights, group, error, error_low, error_high), with the group `all` too.
-        """
-        near = table.reset_index(drop=True)
-        near = near[near["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
-        rows = []
-        for way, of_way in near.groupby(["shift", "weights"], sort=False):
-            for group, part in [*of_way.groupby("group", sort=False), ("all", of_way)]:
-                found = self._jackknife(
-                    partial(_median_miss, part.index.to_numpy(), np.log(part["requested"].to_numpy())), has_kinks=True
-                )
-                rows.append((*way, group, *map(float, (found.value, found.low.clip(0), found.high))))
-        return pd.DataFrame(rows, columns=["shift", "weights", "group", "error", "error_low", "error_high"])
-
-    def _jackknife(self, of: Callable[[np.ndarray], np.ndarray], *, has_kinks: bool = False) -> Jackknife:
-        """`from_sums` of a function of the logarithms of the ratios that variants achieve."""
-        read = self.state["positions"] > 0
-        sizes, of_tokens = (self.state[name][read].cpu().numpy() for name in ("positions", "of_tokens"))
-        of_sums = lambda sums: of(np.log(sums[0] / sums[1]))  # noqa: E731
-        return from_sums(of_sums, [of_tokens], sizes, self.stretches_per_group, has_kinks=has_kinks)
-
-
-def _median_miss(
-    chosen: Int[np.ndarray, " some"], requested: Float[np.ndarray, " some"], achieved: Float[np.ndarray, " variants"]
-) -> np.ndarray:
-    return np.asarray(np.median(np.abs(achieved[chosen] - requested)))
+        return pd.DataFrame({"achieved": achieved, "kl_others": [kl(p / p.sum(), q / q.sum()) for p, q in pairs]})
 
 
 def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
@@ -362,12 +305,10 @@ def steering_report(
         weights: one or several choices of weights for the shift `regression` (see `steering_direction`).
 
     Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved,
-    achieved_low, achieved_high, kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than
-    `regression`. `achieved` is the ratio of mean probabilities on that text. Its 95 % interval comes from leaving out
-    groups of texts (`interp.results.intervals.jackknife` of its logarithm, with the shift taken as given); it is NaN
-    for fewer than 20 texts. `kl_others` is the KL divergence (nats) between the renormalised mean distributions over
-    all other tokens. (At each position, these keep their proportions.) A study has the medians over tokens of
-    |log(achieved/requested)| too, as `steering_error`.
+    kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than `regression`. `achieved` is
+    the ratio of mean probabilities on that text; it has no interval, see docs/intervals.md. `kl_others` is the KL
+    divergence (nats) between the renormalised mean distributions over all other tokens. (At each position, these keep
+    their proportions.) A study has the medians over tokens of |log(achieved/requested)| too, as `steering_error`.
 
     Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
     for a seed below 0. Raises TypeError for a single string in place of a list of tokens.
@@ -387,12 +328,10 @@ def steering_report(
 
 
 class Steering(NamedTuple):
-    """The table of `steering_report`; the medians over tokens of |log(achieved/requested)|, with intervals; and by text
-    what a provenance says about the intervals."""
+    """The table of `steering_report`, and the medians over tokens of |log(achieved/requested)|."""
 
     table: pd.DataFrame
-    misses: pd.DataFrame
-    intervals: dict[str, dict[str, Any]]
+    errors: pd.DataFrame
 
 
 def steering_passes(
@@ -434,10 +373,16 @@ def steering_passes(
     means = {name: SteeredMeans(model, variants, along) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
-    order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved"]
-    misses = pd.concat([means[name].misses(table).assign(text=name) for name in texts], ignore_index=True)
-    return Steering(
-        pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]],
-        misses[["text", "shift", "weights", "group", "error", "error_low", "error_high"]],
-        {name: one.intervals for name, one in means.items()},
-    )
+    columns = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved", "kl_others"]
+    table = pd.concat(parts, ignore_index=True)[columns]
+    return Steering(table, _errors(table))
+
+
+def _errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Median |log(achieved/requested)| for ratios from 1/5 to 5: (text, shift, weights, group, error), with the group
+    `all` too."""
+    near = table[table["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
+    near = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
+    each = pd.concat([near, near.assign(group="all")])
+    keys = ["text", "shift", "weights", "group"]
+    return each.groupby(keys, sort=False)["error"].median().reset_index()

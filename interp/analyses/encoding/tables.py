@@ -60,9 +60,8 @@ class EncodingStudy(Result):
     - `random_orders` (order, draw, fraction, n_dims, top1_agreement, top1_agreement_low, top1_agreement_high,
       n_positions): the share of positions whose most probable token stays the same without 30 % of the dimensions of
       W_U, by |Spearman| and in 39 random orders, all at the same positions. It is empty if the bases have no `axis`.
-    - `steering_error` (text, shift, weights, group, error, error_low, error_high): the median |log(achieved/requested)|
-      for ratios from 1/5 to 5, over the tokens of a group and over `all` tokens. Its 95 % interval is over texts, with
-      the tokens and shifts taken as given.
+    - `steering_error` (text, shift, weights, group, error): the median |log(achieved/requested)| for ratios from 1/5 to
+      5, over the tokens of a group and over `all` tokens.
     - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
       `interp.passes.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
     - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
@@ -219,8 +218,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
     asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
-    tables["steering_error"] = achieved.misses
-    asked["intervals"] = achieved.intervals | {"pruning": intervals}
+    tables["steering_error"] = achieved.errors
+    asked["intervals"] = {"pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
     asked |= {"prompts": given.settings} if given else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
