@@ -28,9 +28,12 @@ TASKS = ["reflexive_number", "reflexive_gender", "left_branch"]
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `interp report` writes for the bundled models on little text; tests must not change it."""
+    """What `interp report` writes for the bundled models on little text; tests must not change it. It is made once in
+    a session, or once in the directory $INTERP_TEST_REPORT for several sessions of the same checkout."""
     home = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if shared := os.environ.get("INTERP_TEST_REPORT"):
+        home = Path(shared)
+    elif "PYTEST_XDIST_WORKER" in os.environ:
         home = home.parent
     with FileLock(home / "report.lock"):
         if not (home / "report").exists():

@@ -28,7 +28,7 @@ from interp.models.running import find_device
 from interp.support.checks import whole_number
 from interp.support.choices import Several
 
-__all__ = ["LEAST_DENSE", "ROTATED", "haar", "rotations"]
+__all__ = ["LEAST_DENSE", "ROTATED", "haar", "rotated", "rotations"]
 
 ROTATED = ["task", "state", "control", "draw", "k", "accuracy"]
 """The columns of the table `rotations`."""
@@ -95,7 +95,7 @@ def rotations(
             rows += _top(part, "none", 0)
     for draw in tqdm(range(draws if able else 0), "rotating", unit="basis", disable=None if progress else True):
         for part in able:
-            rows += _top(_rotated(part, haar(part.d, draw)), "rotation", draw)
+            rows += _top(rotated(part, haar(part.d, draw)), "rotation", draw)
     table = pd.DataFrame(rows).assign(state=state)[ROTATED]
     return table.sort_values(["k", "control", "draw"], kind="stable", ignore_index=True)
 
@@ -113,7 +113,7 @@ def _rows(
         yield {"task": task, "control": control, "draw": draw, "k": k, "accuracy": accuracy}
 
 
-def _rotated(group: Group, rotation: Float[np.ndarray, "d d"]) -> Group:
+def rotated(group: Group, rotation: Float[np.ndarray, "d d"]) -> Group:
     """The tasks in another basis, standardised there with the mean and SD of the training samples."""
     part, matrix = copy(group), torch.from_numpy(rotation).to(group.X)
     part.X, part.X_test = group.X @ matrix, group.X_test @ matrix
