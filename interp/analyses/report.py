@@ -80,14 +80,14 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
 
     reported, own = _reported(options)
     absent = left_out(model, own)
-    for name in [name for name, one in reported.items() if one.reads == "prompts" and name not in absent]:
+    for name in [name for name, analysis in reported.items() if analysis.reads == "prompts" and name not in absent]:
         lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
             absent[name] = str(error)
-    absent |= _unsuited(model, {name: one for name, one in reported.items() if name not in absent}, data, own)
-    possible = {name: one for name, one in reported.items() if name not in absent}
+    absent |= _unsuited(model, {name: analysis for name, analysis in reported.items() if name not in absent}, data, own)
+    possible = {name: analysis for name, analysis in reported.items() if name not in absent}
     for name in reported.keys() - possible.keys():
         warn(f"no {name}: {absent[name]}")
 
@@ -103,33 +103,35 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         result.provenance.update({name: value for name, value in more.items() if value})
         return result
 
-    reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
-    later = {name: one for name, one in possible.items() if name not in reading}
+    reading = {name: analysis for name, analysis in possible.items() if analysis.reads in ("text", "masked text")}
+    later = {name: analysis for name, analysis in possible.items() if name not in reading}
     steps = len(later) + 1
     rows = f"rows of {plain.settings['context']:,} tokens"
     begin = "" if encoder else f" {beginning_words(bos)}"
     _log.info("reading %s in %s%s", source.name, rows, begin, extra={"step": 1, "steps": steps})
-    results = yield from side_by_side(*map(asked, reading.values()))
+    read_together = yield from side_by_side(*map(asked, reading.values()))
     finished = options.finished or (lambda _: None)
-    found: dict[str, Result] = dict(zip(reading, results, strict=True))
-    for result in results:
+    results: dict[str, Result] = dict(zip(reading, read_together, strict=True))
+    for result in read_together:
         finished(result)
-    for step, (name, one) in enumerate(later.items(), 2):
-        _log.info("%s", one.title, extra={"step": step, "steps": steps})
-        found[name] = yield from asked(one)
-        finished(found[name])
-    return [found[name] for name in possible]
+    for step, (name, analysis) in enumerate(later.items(), 2):
+        _log.info("%s", analysis.title, extra={"step": step, "steps": steps})
+        results[name] = yield from asked(analysis)
+        finished(results[name])
+    return [results[name] for name in possible]
 
 
 def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, dict[str, Any]]]:
     """The analyses of a report, and the options of each."""
     chosen: Any = {"more": options.more, "settings": options.settings}
-    reported = {name: one for name, one in analyses().items() if one.is_reported(**chosen)}
-    return reported, {name: one.reported(**chosen) for name, one in reported.items()}
+    reported = {name: analysis for name, analysis in analyses().items() if analysis.is_reported(**chosen)}
+    return reported, {name: analysis.reported(**chosen) for name, analysis in reported.items()}
 
 
 def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], own: Any) -> dict[str, str]:
     """The analyses that cannot be asked of the text, and why."""
-    reading = {name: one for name, one in reported.items() if one.reads in ("text", "masked text")}
-    reasons = {name: one.why_unsuited(model, data[one.reads], own[name]) for name, one in reading.items()}
+    reading = {name: analysis for name, analysis in reported.items() if analysis.reads in ("text", "masked text")}
+    reasons = {
+        name: analysis.why_unsuited(model, data[analysis.reads], own[name]) for name, analysis in reading.items()
+    }
     return {name: why for name, why in reasons.items() if why}

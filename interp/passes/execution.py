@@ -73,15 +73,15 @@ def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
     results: list[Any] = [None] * len(analyses)
     going = dict(enumerate(analyses))
     while going:
-        wanted: list[Reading] = []
+        readings: list[Reading] = []
         for number, analysis in list(going.items()):
             try:
-                wanted += next(analysis)
+                readings += next(analysis)
             except StopIteration as end:
                 results[number] = end.value
                 del going[number]
-        if wanted:
-            yield wanted
+        if readings:
+            yield readings
     return results
 
 
@@ -119,13 +119,14 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
 
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
         shared = {item.name for item in dataclasses.fields(Options)}
-        keywords = sorted(inspect.signature(options).parameters.values(), key=lambda one: one.name in shared)
+        keywords = sorted(inspect.signature(options).parameters.values(), key=lambda option: option.name in shared)
         asked = inspect.signature(answer)
         model, data, _ = asked.parameters.values()
-        if twice := [one.name for one in keywords if one.name in (model.name, data.name)]:
+        if twice := [option.name for option in keywords if option.name in (model.name, data.name)]:
             what = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
             raise ValueError(f"{what}; give one of the two another name")
-        shown = [one.replace(annotation=one.empty) for one in (model, data, *keywords)]  # types would fill a screen
+        # types would fill a screen
+        shown = [parameter.replace(annotation=parameter.empty) for parameter in (model, data, *keywords)]
         signature = inspect.Signature(shown, return_annotation=get_args(asked.return_annotation)[-1])
 
         @functools.wraps(answer)
@@ -136,7 +137,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
             return _with_caveats(bound.args[0], bound.kwargs, analysis)
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
-        passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
+        passes.__doc__ = _described(answer.__doc__ or "", options, [option.name for option in keywords])
         return cast("Asked[_P, _R]", runs(passes))
 
     return decorate
@@ -149,8 +150,8 @@ def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]
     while True:
         try:
             with collecting(caveats):
-                wanted = next(analysis)
-                for reading in wanted:
+                readings = next(analysis)
+                for reading in readings:
                     compare_bos(model, reading.batches)
         except StopIteration as end:
             result: Any = end.value
@@ -162,13 +163,13 @@ def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]
                 for what, why in left_out.items():
                     warn(f"no {what.partition(': ')[2]}: {why}")
             return cast("_R", result)
-        yield wanted
+        yield readings
 
 
 def _described(doc: str, options: Any, names: Sequence[str]) -> str:
     """A docstring with the options inserted before the sections on returns, errors and examples."""
-    known = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
-    lines = [f"        {name}: {known[name]}" for name in names]
+    help_of = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
+    lines = [f"        {name}: {help_of[name]}" for name in names]
     head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
     return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
 
@@ -227,10 +228,10 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
         observe(model, batches, *observers, checkpoint=path, **options)
 
 
-def merged(wanted: list[Reading]) -> Iterator[Reading]:
+def merged(readings: list[Reading]) -> Iterator[Reading]:
     """One reading for all readings of the same batches, in order of appearance."""
-    for reading in wanted:
-        same = [one for one in wanted if one.batches.settings == reading.batches.settings]
+    for reading in readings:
+        same = [other for other in readings if other.batches.settings == reading.batches.settings]
         if same[0] is reading:
-            what = " + ".join(dict.fromkeys(one.what for one in same))
-            yield Reading(what, reading.batches, [observer for one in same for observer in one.observers])
+            what = " + ".join(dict.fromkeys(other.what for other in same))
+            yield Reading(what, reading.batches, [observer for other in same for observer in other.observers])

@@ -158,11 +158,11 @@ class Result:
     def __repr__(self) -> str:
         """At most six lines: what the result is, what was found, and what it contains."""
         where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
-        told = [*map(str, self.findings)]
-        if len(told) > 3:
-            told[2:] = [f"… and {len(told) - 2} more findings: print(result.summary())"]
+        findings = [*map(str, self.findings)]
+        if len(findings) > 3:
+            findings[2:] = [f"… and {len(findings) - 2} more findings: print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
-        lines = [f"{type(self).__name__}{where}", *told, *([f"tables: {tables}"] if tables else [])]
+        lines = [f"{type(self).__name__}{where}", *findings, *([f"tables: {tables}"] if tables else [])]
         lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
@@ -197,9 +197,10 @@ class Result:
             <BLANKLINE>
             Does ...
         """
-        told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
-        told = [*(told or self.section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
-        return "\n\n".join([f"{type(self).__name__}: {self.where}", *told])
+        rules = [textwrap.indent(textwrap.fill(finding.rule, _WIDE - 2), "  ") for finding in self.findings]
+        sentences = [f"{finding}\n{rule}" for finding, rule in zip(self.findings, rules, strict=True)]
+        sentences = [*(sentences or self.section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *sentences])
 
     def figures(self) -> "dict[str, Figure]":
         """The figures of the page, by name. Each has a method `save`, to use it in a paper.
@@ -328,9 +329,9 @@ class _Figures(dict[str, "Figure"]):
     """Figures by name, or by the beginning of a name that only one of them has."""
 
     def __missing__(self, name: str) -> "Figure":
-        found = [one for one in self if one.startswith(f"{name}_")]
-        if len(found) == 1:
-            return self[found[0]]
+        names = [figure for figure in self if figure.startswith(f"{name}_")]
+        if len(names) == 1:
+            return self[names[0]]
         raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
 
 
@@ -346,11 +347,11 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
         raise ValueError(f"{path} is damaged ({error}); run the analysis again") from None
 
 
-def _check_provenance(path: Path, found: Mapping[str, Any]) -> None:
+def _check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
     """Raise ValueError for an entry of another type than its readers expect."""
     for name, kinds in _READ.items():
         outer, _, inner = name.rpartition(".")
-        entries = found.get(outer, {}) if outer else found
+        entries = provenance.get(outer, {}) if outer else provenance
         value = entries.get(inner)
         if inner in entries and not isinstance(value, kinds) and not (value is None and kinds == (int, float)):
             expected = " or ".join(kind.__name__ for kind in kinds)
@@ -405,11 +406,11 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
 
 def versions(*packages: str) -> dict[str, str | None]:
     """The installed version of each package, or None if it is not installed."""
-    found: dict[str, str | None] = dict.fromkeys(packages)
+    versions: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _commit() -> str | None:

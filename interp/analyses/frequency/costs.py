@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.analyses.frequency.options import FrequencyOptions
+from interp.analyses.frequency.options import DRAWS, FrequencyOptions
 from interp.instruments.controls import MOST_NUMBERS
 from interp.instruments.costs import head_input, predictions
 from interp.models.shapes import shape_with
@@ -15,7 +15,6 @@ from interp.support.choices import listed
 __all__ = ["dry_run"]
 
 _COPIES = 6  # copies of the sums without each group
-_DRAWS = 399  # see interp.analyses.frequency.tables
 _TABLES = 5  # copies of the distributions, in float64
 
 
@@ -44,7 +43,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     numbers = {"variants": n}
     repeated = (len(biases) - 1) * (1 in scales)  # the unedited model is summed once
     read = predictions(size, n - repeated, grouped=True)
-    draws = 8 * min(MOST_NUMBERS, _DRAWS * size.d_vocab)
+    draws = 8 * min(MOST_NUMBERS, DRAWS * size.d_vocab)
     leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]

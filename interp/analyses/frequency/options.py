@@ -8,7 +8,9 @@ from interp.analyses.declare import Analysis, option
 from interp.analyses.options import CountsOptions, MaskedTextOptions
 from interp.support.choices import Bias, Direction, Several
 
-__all__ = ["ANALYSIS", "FrequencyOptions"]
+__all__ = ["ANALYSIS", "DRAWS", "FrequencyOptions"]
+
+DRAWS = 399  # random directions of each kind
 
 
 @dataclass(frozen=True, kw_only=True)

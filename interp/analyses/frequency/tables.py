@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.analyses.frequency.columns import IN_PAPER, MEANINGS
 from interp.analyses.frequency.findings import findings, misfit
-from interp.analyses.frequency.options import FrequencyOptions
+from interp.analyses.frequency.options import DRAWS, FrequencyOptions
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import word_frequencies
 from interp.corpora.unigrams import Unigrams
@@ -42,7 +42,6 @@ Effects: TypeAlias = dict[Edited, Numbers]
 """What each of them adds to every logit. b_FC is not included, because its effect is not constant."""
 
 _BINS = 25
-_DRAWS = 399  # random directions of each kind
 _FEWEST_TYPES = 3  # types that a line needs
 _SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
 _SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
@@ -269,13 +268,13 @@ def _projection_draws(
     if _can_correlate(log_u) and effects.keys() - {"last"}:
         real = head.embeddings.of(head.real.cpu().numpy())
         for kind in get_args(DirectionKind):
-            directions = random_directions(real, kind, _DRAWS)
+            directions = random_directions(real, kind, DRAWS)
             parts.append(
                 pd.DataFrame({"kind": kind, "spearman": spearman_of(log_u, head.embeddings.of(seen), directions)})
             )
     if _can_correlate(log_u) and "last" in effects:
         rng = np.random.default_rng(0)
-        orders = np.stack([rng.permutation(log_u) for _ in range(_DRAWS)])
+        orders = np.stack([rng.permutation(log_u) for _ in range(DRAWS)])
         parts.append(pd.DataFrame({"kind": "orders", "spearman": rank_correlations(effects["last"][seen], orders)}))
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["kind", "spearman"])
     table.insert(1, "draw", table.groupby("kind").cumcount())

@@ -83,8 +83,8 @@ class GenerationStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        found = diverse(self.intervals, self.texts["prompt_id"].nunique())
-        return over_texts(found, self.provenance.get("intervals", {}))
+        intervals = diverse(self.intervals, self.texts["prompt_id"].nunique())
+        return over_texts(intervals, self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -138,12 +138,12 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
 
-    def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
+    def measured(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
         recipe = scale_bias(model, "ln", scale)
-        found = decode(model, rows, configs[decoder], recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
-        both = {} if judge is None else {"features": _features(judge, found), "human_features": human_features}
+        texts = decode(model, rows, configs[decoder], recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
+        both = {} if judge is None else {"features": _features(judge, texts), "human_features": human_features}
         bar.update()
-        return _measured(decoder, scale, found, len(rows), unigram=counts, **both)
+        return _measured(decoder, scale, texts, len(rows), unigram=counts, **both)
 
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
@@ -157,7 +157,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     for decoder, scale in product(configs, perplexity.index):
         own = {"decoder": described[decoder], "scale": scale}
         checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | own)
-        work.append((checkpoint, partial(one, decoder, scale, checkpoint)))
+        work.append((checkpoint, partial(measured, decoder, scale, checkpoint)))
     left = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
         parts = [_measured(HUMAN, np.nan, human, len(rows), unigram=counts), *kept_each(work)]
@@ -223,14 +223,14 @@ def _configs(
     return configs
 
 
-def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: int, **read: Any) -> Tables:
+def _measured(decoder: str, scale: float, texts: list[Generation], n_prompts: int, **read: Any) -> Tables:
     """The texts of a decoder at a scale, and their measures. `read` holds the other arguments of `text_metrics`."""
     where: dict[str, Any] = {"decoder": decoder, "scale": scale}
-    table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * n_prompts // len(found), **where)
+    table = pd.DataFrame(texts).assign(prompt_id=np.arange(len(texts)) * n_prompts // len(texts), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
-    measures = text_metrics([generation.token_ids for generation in found], **read)
+    measures = text_metrics([text.token_ids for text in texts], **read)
     return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
 
-def _features(judge: Model, generations: list[Generation]) -> Float[np.ndarray, "texts d_model"]:
-    return text_features(judge, [generation.prompt + generation.text for generation in generations])
+def _features(judge: Model, texts: list[Generation]) -> Float[np.ndarray, "texts d_model"]:
+    return text_features(judge, [text.prompt + text.text for text in texts])
