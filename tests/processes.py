@@ -122,7 +122,7 @@ def often() -> None:
     def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **options: (time.sleep(0.02), work(*given, **options))[1]
 
-    for place in ("interp.passes.observers:SECONDS_BETWEEN_CHECKPOINTS", "training.run:SAVE_SECONDS"):
+    for place in ("interp.passes.reading:SECONDS_BETWEEN_CHECKPOINTS", "training.run:SAVE_SECONDS"):
         _patch(place, lambda seconds: 0.0)
     for name in ("save", "load"):
         _patch(f"interp.passes.checkpoint:Checkpoint.{name}", slowly)

@@ -285,9 +285,9 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "function", "calls", "kept_file"),
     [
-        ("frequency", "interp.passes.observers:feed", 1, None),
-        ("frequency", "interp.passes.observers:feed", 4, ".frequency/pass-1.safetensors"),
-        slow("attention", "interp.passes.observers:feed", 8, ".attention/pass-1.safetensors"),
+        ("frequency", "interp.passes.reading:feed", 1, None),
+        ("frequency", "interp.passes.reading:feed", 4, ".frequency/pass-1.safetensors"),
+        slow("attention", "interp.passes.reading:feed", 8, ".attention/pass-1.safetensors"),
         slow("probing", "interp.analyses.probing.states:forward", 1, None),
         slow("generation", "interp.instruments.decoding:decode_batch", 1, None),
         slow("generation", "interp.instruments.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
