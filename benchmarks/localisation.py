@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 
 import interp
 from interp.analyses.probing.equivalence import CHANCE, random_sets
@@ -50,7 +51,7 @@ def worth(states: States, state: int) -> str:
     for rotation in [None, *range(ROTATIONS)]:
         tables = []
         for splits in of_equal_size(split_tasks(states.pairs, None, states.rows)):
-            group = Group(states.load(state), splits, raw=False, unit="rms")
+            group = Group(states.load(state), splits, raw=False, unit="rms", device=torch.device("cpu"))
             basis = group if rotation is None else rotated(group, haar(group.d, rotation))
             tables.append(random_sets(basis)[1])
         table = pd.concat(tables)
