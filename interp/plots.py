@@ -85,8 +85,8 @@ def _of_its_result(draw: Any) -> Any:
         own = " (its own figures: .figures())" if isinstance(value, Result) else ""
         places = {one.kind: one.answer.replace(".tables:", ".") for one in analyses().values()}
         makers = {kind: f" (from {place.replace('interp.analyses.', 'interp.')})" for kind, place in places.items()}
-        wanted = f"{first.annotation.__name__}{makers.get(first.annotation, '')}"
-        raise TypeError(f"plots.{draw.__name__} draws {wanted}; found {found}{own}")
+        type_name = f"{first.annotation.__name__}{makers.get(first.annotation, '')}"
+        raise TypeError(f"plots.{draw.__name__} draws {type_name}; found {found}{own}")
 
     return drawn
 

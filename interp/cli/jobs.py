@@ -47,7 +47,7 @@ class Job:
 
 def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
     """Turn a function whose first argument is a `Job` into a command whose work can be divided among processes."""
-    told = "Do only part I of N (counted from 0) of the work; interp merge puts the parts together."
+    help_text = "Do only part I of N (counted from 0) of the work; interp merge puts the parts together."
 
     def decorate(function: Callable[..., None]) -> Command:
         @functools.wraps(function)
@@ -57,7 +57,7 @@ def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
                 function(Job(name, {key: value for key, value in given.items() if key != "out"}), **given)
 
         _, *own = inspect.signature(function).parameters.values()
-        more = [parameter("shard", str, told, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
+        more = [parameter("shard", str, help_text, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
         return signed(command, [*own, *more])
 
     return decorate

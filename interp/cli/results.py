@@ -121,16 +121,16 @@ def results_of(directory: Path) -> dict[str, "Result"]:
     return {name if run.directory == directory else f"{run.directory.name}_{name}": one for run, name, one in named}
 
 
-def _tables(result: "Result", wanted: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
-    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front. If columns
+def _tables(result: "Result", table: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
+    """All tables of a result, or the one called `table`, with or without the name of the analysis in front. If columns
     are named, the table has only these."""
     from interp.results.columns import with_columns
 
-    names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]
+    names = [name for name in (*result.tables, *result.dense) if table in (None, name, f"{result.analysis}/{name}")]
     tables = {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
     if columns is None:
         return tables
-    return {name: with_columns(table, columns, result.columns) for name, table in tables.items()}
+    return {name: with_columns(rows, columns, result.columns) for name, rows in tables.items()}
 
 
 def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":

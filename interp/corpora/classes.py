@@ -197,15 +197,15 @@ def _rule(name: str, within: Any) -> Says:
             return bool(found)
 
         return says
-    wanted = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
-    if unknown := sorted(wanted - {*UNICODE_CLASSES, "comma_period"}):
+    classes = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
+    if unknown := sorted(classes - {*UNICODE_CLASSES, "comma_period"}):
         known = f"comma_period, {', '.join(UNICODE_CLASSES)}"
         ids = "for a token, give its id (tokenizer.convert_tokens_to_ids)"
         raise ValueError(
             f"class {name!r} has {unknown[0]!r}, which is not a class of text; {ids}; expected one of {known}"
         )
     return lambda text, position: (
-        unicode_class(text) in wanted or ("comma_period" in wanted and is_comma_or_period(text))
+        unicode_class(text) in classes or ("comma_period" in classes and is_comma_or_period(text))
     )
 
 

@@ -43,11 +43,11 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
         0  w1 w2 w3 w4     w5      w6 w1 w2 w3 w4 w5 w6     1         4
         1                  w1   w2 w3 w4 w5 w6 w1 w2 w3     4         0
     """
-    wanted = list(places)
-    rows = _rows(read, {row for row, _ in wanted})
+    occurrences = list(places)
+    rows = _rows(read, {row for row, _ in occurrences})
     spelling = None if model.tokenizer is None else Spelling(model.tokenizer)
     found = []
-    for number, pos in wanted:
+    for number, pos in occurrences:
         ids = rows[number].ids.tolist() if number in rows else []
         if not 0 <= pos < len(ids):
             raise ValueError(

@@ -47,9 +47,9 @@ def sentence_rows(
         own = ids[unframed(ids, before, after)]
         rows.append([*before, *own, *after])
         if not own or not least <= len(rows[-1]) <= model.cfg.n_ctx:
-            wanted = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
+            expected = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
             found = f"{len(rows[-1])} token{'s' * (len(rows[-1]) != 1)}"
-            raise ValueError(f"{sentence[:60]!r} has {found}; expected {wanted}")
+            raise ValueError(f"{sentence[:60]!r} has {found}; expected {expected}")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     return rows
 

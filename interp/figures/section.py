@@ -18,11 +18,11 @@ class Contexts:
     """The tokens at which something is largest, which open where the page names it.
 
     Args:
-        told: a sentence that says what they are.
+        caption: a sentence that says what they are.
         tokens: a table (activation, before, token, after, text); see `interp.corpora.contexts.in_context`.
     """
 
-    told: str
+    caption: str
     tokens: pd.DataFrame
 
 

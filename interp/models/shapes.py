@@ -75,19 +75,19 @@ class Shape(Widths):
         Causal models need half of that, because queries see half of the keys."""
         return self.n_layers * (4.0 if self.encoder else 2.0) * context * self.n_heads * self.d_head
 
-    def dtype(self, wanted: str | None) -> torch.dtype:
+    def dtype(self, asked: str | None) -> torch.dtype:
         """The type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not a
         floating-point type."""
-        name = self.stored if wanted == "auto" else wanted or "float32"
+        name = self.stored if asked == "auto" else asked or "float32"
         found = getattr(torch, name, None)
         if not isinstance(found, torch.dtype) or not found.is_floating_point:
             expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
             raise ValueError(f"dtype must be {expected}, found {name!r}")
         return found
 
-    def backend(self, wanted: Backend | None) -> Backend:
+    def backend(self, asked: Backend | None) -> Backend:
         """The backend that `interp.load` uses, if TransformerLens can convert the model."""
-        return wanted or ("hooked" if self.hooked else "bridge")
+        return asked or ("hooked" if self.hooked else "bridge")
 
     def weights_bytes(self, dtype: torch.dtype, backend: Backend) -> int:
         """The bytes of the weights in memory. TransformerLens' own models store output embeddings even if tied."""

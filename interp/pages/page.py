@@ -108,10 +108,10 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
         if results:
             runs.append(Run(folder, results))
     if not runs:
-        told = f"{directory} holds no result that can be read; expected the --out of one run or more"
+        problem = f"{directory} holds no result that can be read; expected the --out of one run or more"
         if (Path(directory) / "result.json").is_file():
-            told = f"{directory} is one result of a run; give the directory of the run, {Path(directory).parent}"
-        raise FileNotFoundError(told)
+            problem = f"{directory} is one result of a run; give the directory of the run, {Path(directory).parent}"
+        raise FileNotFoundError(problem)
     return runs
 
 
@@ -245,7 +245,7 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
     template = templates().get_template("page.html")
     page = template.render(
         title=title,
-        told=" ".join(part.summary for part in sections if part.is_drawn),
+        description=" ".join(part.summary for part in sections if part.is_drawn),
         url=url,
         image=None if url is None else urljoin(url, "index.png"),
         generator=Markup(GENERATOR),
@@ -340,9 +340,9 @@ def _description(figure: go.Figure) -> str:
     """What a figure shows, for those who do not see it: its title, its axes and its lines."""
     axes = [axis.title.text for axis in (*figure.select_xaxes(), *figure.select_yaxes()) if axis.title.text]
     named = [trace.name for trace in figure.data if trace.name and trace.showlegend is not False]
-    told = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
-    told += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
-    return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, told))))
+    parts = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
+    parts += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
+    return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, parts))))
 
 
 def _opens(place: str, name: str, text: str) -> Markup:

@@ -33,16 +33,16 @@ def write_picture(target: Path, title: str, part: Section) -> None:
     axes = out.add_axes((0.45, 0.05, 0.52, 0.9))
     axes.imshow(drawn)
     axes.set_axis_off()
-    told: list[tuple[str, int, dict[str, Any]]] = [(f"interp · {title}", 14, {"color": GREY})]
+    paragraphs: list[tuple[str, int, dict[str, Any]]] = [(f"interp · {title}", 14, {"color": GREY})]
     if part.findings:
         lead = part.findings[0]
         colour = _COLOURS.get(lead.verdict, GREY)
-        told += [(lead.question, 22, {"weight": "bold"}), (sentence(lead.grounds), 14, {})]
-        told.append((lead.answer.capitalize(), 22, {"color": colour}))
+        paragraphs += [(lead.question, 22, {"weight": "bold"}), (sentence(lead.grounds), 14, {})]
+        paragraphs.append((lead.answer.capitalize(), 22, {"color": colour}))
     else:
-        told.append((part.notes[0], 18, {}))
+        paragraphs.append((part.notes[0], 18, {}))
     top = 0.93
-    for text, points, look in told:
+    for text, points, look in paragraphs:
         lines = textwrap.wrap(text, _WIDE // points, max_lines=8, placeholder=" …")
         usual: dict[str, Any] = {"color": INK, "linespacing": _SPACED, "parse_math": False}
         out.text(0.03, top, "\n".join(lines), size=points, va="top", **usual | look)

@@ -60,10 +60,10 @@ def execute_from(model: Model, analysis: Passes[_R], kept: Kept, edit: Edit) -> 
     hooks = hooks_of_others(model)
     while True:
         try:
-            wanted = next(analysis)
+            readings = next(analysis)
         except StopIteration as end:
             return end.value
-        observers = tuple(observer for reading in wanted for observer in reading.observers)
+        observers = tuple(observer for reading in readings for observer in reading.observers)
         for batch, stream in kept.streams:
             feed(model, batch, observers, hooks, start=(kept.state, edit(stream)))
             for observer in observers:

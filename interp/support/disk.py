@@ -234,8 +234,8 @@ def occupied(folder: Path, does: str, *, shared: bool = False) -> Iterator[None]
             try:
                 inode = lock.enter_context(_locked(folder, shared=shared))
             except BlockingIOError:
-                told = "wait until it has ended, or choose another directory"
-                raise FileExistsError(f"another process {does}; {told}") from None
+                advice = "wait until it has ended, or choose another directory"
+                raise FileExistsError(f"another process {does}; {advice}") from None
             except OSError:  # without locks, nobody is kept out
                 break
             with suppress(FileNotFoundError):

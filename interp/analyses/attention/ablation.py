@@ -384,12 +384,12 @@ def _with_intervals(
         return mean.half
 
     change, reach = table["attention_after"] - table["attention_before"], half(changes)
-    told = table["key_class"] != "other"
-    keys = [table.loc[told, name] for name in _SET]
-    sets = pd.DataFrame({"attention_before": table.loc[told, "attention_before"]}).groupby(keys, sort=False).first()
-    by_set = change[told].groupby(keys, sort=False)
+    named = table["key_class"] != "other"
+    keys = [table.loc[named, name] for name in _SET]
+    sets = pd.DataFrame({"attention_before": table.loc[named, "attention_before"]}).groupby(keys, sort=False).first()
+    by_set = change[named].groupby(keys, sort=False)
     sets = sets.join(by_set.agg(mean_change="mean", largest_fall="min", largest_rise="max"))
-    reach_of_mean = half(changes[told].groupby(keys, sort=False).mean())
+    reach_of_mean = half(changes[named].groupby(keys, sort=False).mean())
     sets = sets.assign(
         mean_change_low=sets["mean_change"] - reach_of_mean, mean_change_high=sets["mean_change"] + reach_of_mean
     )

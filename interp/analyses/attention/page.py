@@ -97,8 +97,8 @@ def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
         tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
         if len(tokens):
             what = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
-            told = f"{what}, where it stands out most. Texts are counted from 0."
-            contexts[f"dimension {dim}"] = Contexts(told, tokens)
+            caption = f"{what}, where it stands out most. Texts are counted from 0."
+            contexts[f"dimension {dim}"] = Contexts(caption, tokens)
     return contexts
 
 

@@ -87,9 +87,9 @@ def section(study: EncodingStudy) -> Section:
 def _contexts(study: EncodingStudy, neurons: Iterable[int]) -> dict[str, Contexts]:
     """The tokens at which neurons of the last MLP are largest."""
     each = ((neuron, study.contexts[study.contexts["neuron"] == neuron]) for neuron in neurons)
-    told = "The {} at which its magnitude is largest. Texts are counted from 0."
+    caption = "The {} at which its magnitude is largest. Texts are counted from 0."
     return {
-        f"neuron {neuron}": Contexts(told.format(count(len(tokens), "token")), tokens)
+        f"neuron {neuron}": Contexts(caption.format(count(len(tokens), "token")), tokens)
         for neuron, tokens in each
         if len(tokens)
     }

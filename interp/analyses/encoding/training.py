@@ -40,18 +40,18 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     Raises ValueError for a hub name without steps, and FileNotFoundError for a directory without such checkpoints.
     """
     root = Path(source)
-    wanted = [whole_number(step, "a step", least=0) for step in steps or []]
+    steps_asked = [whole_number(step, "a step", least=0) for step in steps or []]
     if not root.is_dir():
-        if not wanted:
+        if not steps_asked:
             raise ValueError(f"{source} is not a directory; for a hub name, give the steps of its checkpoints")
-        return ((step, models.load(str(source), checkpoint=step)) for step in wanted)
+        return ((step, models.load(str(source), checkpoint=step)) for step in steps_asked)
     found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
-    if not found or not set(wanted) <= set(found):
-        held, asked = (", ".join(map(str, sorted(one))) for one in (found, wanted))
+    if not found or not set(steps_asked) <= set(found):
+        held, asked = (", ".join(map(str, sorted(one))) for one in (found, steps_asked))
         raise FileNotFoundError(
             f"{root} has checkpoints/step-N of these steps: {held or 'none'}; expected {asked or 'at least one'}"
         )
-    return ((step, _of_directory(root, found[step])) for step in sorted(wanted or found))
+    return ((step, _of_directory(root, found[step])) for step in sorted(steps_asked or found))
 
 
 def _of_directory(root: Path, checkpoint: Path) -> Model:

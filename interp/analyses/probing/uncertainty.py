@@ -144,10 +144,10 @@ def counted(comparisons: pd.DataFrame) -> pd.DataFrame:
     """The number of tasks on which one column is above or below another according to `compared`, at an adjusted p of
     .05: (above, below, n_tasks) by state, probe and against."""
     by = ["state", "probe", "against"]
-    told = comparisons[comparisons["p_adjusted"] < ALPHA]
+    significant = comparisons[comparisons["p_adjusted"] < ALPHA]
     counts = comparisons.groupby(by).size().rename("n_tasks").to_frame()
-    for name, side in (("above", told["difference"] > 0), ("below", told["difference"] < 0)):
-        counts[name] = told[side].groupby(by).size().reindex(counts.index, fill_value=0)
+    for name, side in (("above", significant["difference"] > 0), ("below", significant["difference"] < 0)):
+        counts[name] = significant[side].groupby(by).size().reindex(counts.index, fill_value=0)
     return counts[["above", "below", "n_tasks"]]
 
 

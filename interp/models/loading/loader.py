@@ -158,11 +158,11 @@ def _loaded(
         chosen = replace(stored, config=copy.deepcopy(config), backend=backend)
         if not chosen.n_numbers:
             chosen.checked()  # downloads the weights
-        wanted = chosen.dtype if dtype == "auto" else dtype
+        loaded_dtype = chosen.dtype if dtype == "auto" else dtype
         if isinstance(where, torch.device):
-            _check_room(name, chosen, wanted, where)
+            _check_room(name, chosen, loaded_dtype, where)
         with quiet():
-            return assembled(name, chosen, wanted, where)
+            return assembled(name, chosen, loaded_dtype, where)
 
     if backend != "bridge" and not why_not_hooked:
         try:

@@ -89,8 +89,8 @@ class Atlas(Result):
     @property
     def found_again(self) -> pd.DataFrame:
         """Means over tasks of `consistency`, and the number of tasks on which it is above its null at a p of .05."""
-        told = self.consistency.assign(above=self.consistency["p"] <= LEVEL, n_tasks=1)
-        groups = told.groupby(["of", "score", "control"], sort=False)
+        consistency = self.consistency.assign(above=self.consistency["p"] <= LEVEL, n_tasks=1)
+        groups = consistency.groupby(["of", "score", "control"], sort=False)
         means = groups[["overlap", "expected", "null"]].mean()
         return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
 
