@@ -4,7 +4,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := interp tests tools benchmarks notebooks docs
 
-.PHONY: test test-tl4 check slow published published-tests lint types types-for-pyright lowest notebooks demo bench docs clean
+DEMO := demo-tiny-bert demo-tiny-gpt2
+
+.PHONY: test test-tl4 check slow published published-tests lint types types-for-pyright lowest notebooks demo $(DEMO) bench docs clean
 
 # pip would compile all 20,000 files of a venv, which takes a minute. Instead, what the tests import is compiled once, at
 # the end of the installation.
@@ -68,8 +70,12 @@ lowest: $(STAMP)
 notebooks: $(STAMP)
 	$(PYTEST) --nbmake notebooks
 
+# The models are small, so that one thread each is faster than two threads for one after the other
 demo: $(STAMP)
-	$(BIN)/interp report --out runs/demo --overwrite --pair-limit 40
+	$(MAKE) --no-print-directory -j 2 $(DEMO)
+	$(BIN)/interp page runs/demo
+$(DEMO): demo-%:
+	OMP_NUM_THREADS=1 $(BIN)/interp report --model $* --out runs/demo/$* --overwrite --pair-limit 40 > /dev/null
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
