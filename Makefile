@@ -51,7 +51,7 @@ TL4 := $(VENV)-tl4
 TL4_STAMP := $(TL4)/.installed
 PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
 test-tl4: $(TL4_STAMP)
-	INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
+	INTERP_TEST_REPORT= INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
 		tests/bridge tests/cli/test_cli.py $(patsubst %,tests/e2e/test_%.py,bundled oracles survey) \
 		--jaxtyping-packages=
 
