@@ -2,10 +2,11 @@
 directions."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ class Fit:
     predicted), and `fitted` is their regression. `components`, `[d_model, d_model]`, has the principal axes of the used
     embeddings as orthonormal rows in order of decreasing variance. `mean_input`, `[d_model]`, is the mean input of the
     unembedding, E[h], over the `n_tokens` positions of `batches`. `regression` and `dims` are the tables described in
-    `fit`.
+    `fit`, and `intervals` says what those of `theory` are over (`interp.results.intervals.about`).
     """
 
     alpha: Distribution
@@ -57,6 +58,7 @@ class Fit:
     regression: pd.DataFrame
     dims: pd.DataFrame
     theory: pd.DataFrame
+    intervals: Mapping[str, Any]
 
     @property
     def slope(self) -> Float[np.ndarray, " d_model"]:
@@ -152,6 +154,7 @@ def fit(
         regression=numbers.assign(**left_out, **of_model),
         dims=dimensions(embeddings, found, fitted.slope, np.stack([y, null])),
         theory=theory_table(predictions, used, targets.T[of_text], errors.T[of_text]),
+        intervals=predictions.intervals,
     )
 
 

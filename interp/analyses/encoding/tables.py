@@ -219,7 +219,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables |= compared
     asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
     tables["steering_error"] = achieved.errors
-    asked["intervals"] = {"pruning": intervals}
+    asked["intervals"] = {"fitted": fitted.intervals, "pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
     asked |= {"prompts": given.settings} if given else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
