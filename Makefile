@@ -74,7 +74,7 @@ notebooks: $(STAMP)
 demo: $(STAMP)
 	$(MAKE) --no-print-directory -j 2 $(DEMO)
 	$(BIN)/interp page runs/demo
-$(DEMO): demo-%:
+$(DEMO): demo-%: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/interp report --model $* --out runs/demo/$* --overwrite --pair-limit 40 > /dev/null
 
 docs: $(STAMP)

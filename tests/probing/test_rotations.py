@@ -89,8 +89,8 @@ def test_a_rotation_is_a_rotation_of_any_direction() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True])
 def test_states_without_a_basis_of_their_own_are_not_concentrated(mixed: bool) -> None:
-    found = np.array([verdicts(drawn(seed, 64, None, mixed=mixed, n_tasks=6)) for seed in range(12)])
-    assert ((found == "yes").sum(0) <= 2).all(), "more is seen in one of 50 tests at 5 %"
+    found = np.array([verdicts(drawn(seed, 64, None, mixed=mixed, n_tasks=6)) for seed in range(25)])
+    assert ((found == "yes").sum(0) <= 3).all(), "more is seen in one of 30 tests at 5 %"
 
 
 @pytest.mark.parametrize(("share", "size"), [(0.01, "equal"), (0.05, "normal")])
