@@ -1,15 +1,14 @@
 """How attention changes without a dimension, which is replaced by a constant in the keys of one layer, or in the
 residual stream that enters it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
-from einops import einsum, rearrange
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -96,33 +95,35 @@ class KeyAblation(_Ablation):
         return jointly(names, partial(self._read, circuit, keys))
 
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
-        x = circuit.attn_input(x).to(keys.one_hot)
-        turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
+        x, fills = circuit.attn_input(x).to(keys.one_hot), self.fills[circuit.layer]
         added = (x.new_tensor([*fills.values()]) - x[..., [*fills]]) / circuit.scale
-        added = rearrange(added, "batch key dim -> dim batch 1 1 key").contiguous()
-        by_row = x.new_zeros(len(x), 1 + len(fills), q.shape[2], keys.one_hot.shape[2])
+        added = rearrange(added, "batch key dim -> dim batch 1 1 1 key").contiguous()
+        directions = _directions(circuit, [*fills], x.shape[1]).to(x)
+        n_kv_heads = directions.shape[1]
+        turned = rearrange(
+            circuit.rotate(q).to(x), "batch query (kv group) d_head -> kv batch group query d_head", kv=n_kv_heads
+        )
+        received = x.new_zeros(1 + len(fills), len(x), q.shape[2], x.shape[1])
         for queries, seen, scores in circuit.scores(q, k, keys.real):
-            along = _along(circuit, [*fills], turned[:, queries], seen.stop)
-            changed = map(partial(torch.addcmul, scores), along, added[..., seen])
-            for number, variant in enumerate(chain([scores], changed)):
-                got = over_queries(variant.softmax(-1), keys.real[:, queries])
-                by_row[:, number] += got @ keys.one_hot[:, seen]
+            real, chosen = keys.real[:, queries], turned[:, :, :, queries]
+            by_group = scores.unflatten(1, (n_kv_heads, -1))
+            received[0, ..., seen] += over_queries(scores.softmax(-1), real)
+            for total, direction, of_dim in zip(received[1:], directions, added, strict=True):
+                along = chosen.flatten(1, 3) @ direction[..., seen]
+                along = along.unflatten(1, chosen.shape[1:-1]).transpose(0, 1)
+                changed = torch.addcmul(by_group, along, of_dim[..., seen])
+                total[..., seen] += over_queries(changed.softmax(-1).flatten(1, 2), real)
+        by_row = (received @ keys.one_hot).transpose(0, 1)
         self.add(f"{circuit.layer}.attention", by_row.sum(0))
         self.add_rows(f"{circuit.layer}.mean", by_row.mean(2), keys.batch)
 
 
-def _along(
-    circuit: QKCircuit, dims: list[int], q: Float[Tensor, "batch query head d_head"], n_keys: int
-) -> Iterator[Float[Tensor, "batch head query #key"]]:
-    """For each dimension j, `q_m · R_n W_K[j]`, where `q_m` is rotated. Without RoPE it is the same for all keys."""
-    if circuit.rotates:
-        q = rearrange(q, "batch query head d_head -> head batch query d_head").contiguous()
-        for dim in dims:
-            direction = circuit.key_of(dim, n_keys).to(q)
-            yield einsum(q, direction, "head batch query d_head, key head d_head -> batch head query key")
-    else:
-        directions = torch.cat([circuit.key_of(dim, 1) for dim in dims]).to(q)
-        yield from einsum(q, directions, "batch query head d_head, dim head d_head -> dim batch head query")[..., None]
+def _directions(circuit: QKCircuit, dims: list[int], length: int) -> Float[Tensor, "dim kv_head d_head #key"]:
+    """`R_n W_K[j]` for each dimension j and key position n. Without RoPE it is the same for all positions."""
+    n_keys = length if circuit.rotates else 1
+    rows = circuit.W_K_stored[:, dims].transpose(0, 1)
+    turned = circuit.rotate(rows[:, None].expand(-1, n_keys, -1, -1))
+    return rearrange(turned, "dim key kv_head d_head -> dim kv_head d_head key").contiguous()
 
 
 class StreamAblation(_Ablation):

@@ -51,6 +51,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
         each = 2 * again if size.linear_scores else size.forward + size.attention(context)
         if size.linear_scores:
+            held["per_batch"] += 4 * removed * size.n_key_value_heads * size.d_head * context
             sums += _draws(n_layers, classes)
             held["per_batch"] += 4 * FEWEST_CONTROLS * _TOGETHER * (size.d_model + size.n_heads * size.d_head)
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * each, **held))

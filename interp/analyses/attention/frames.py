@@ -143,13 +143,15 @@ class FrameDraws(GroupedKeyObserver):
         along = einsum(self.frames.to(weight), weight, "draw dim d, d head d_head -> draw dim head d_head")
         size = weight.norm(dim=-1)
         along_size = along.norm(dim=-1).clamp(min=torch.finfo(weight.dtype).tiny)
-        own = [seen.by_class, *(seen.without(excess[..., dims], weight[None, dims])[0] for dims in sets.values())]
-        self.add_rows(f"{layer}.removed", torch.stack(own, 1), keys.batch)
-
         singles = [dims[0] for dims in sets.values() if len(dims) == 1]
+        own = [seen.by_class[None], seen.without_each(excess[..., singles], weight[singles])]
+        if ALL in sets:
+            own.append(seen.without(excess[..., sets[ALL]], weight[None, sets[ALL]]))
+        self.add_rows(f"{layer}.removed", torch.cat(own).transpose(0, 1), keys.batch)
+
         by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
         factors = torch.stack([torch.ones_like(by_head), by_head])
-        attention = seen.along(excess[..., singles], weight[singles], along[:, :1], factors).sum(3)
+        attention = seen.along(excess[..., singles], weight[singles], along[:, 0], factors).sum(3)
         if ALL in sets:
             dims = sets[ALL]
             equal = along * (size[dims] / along_size)[..., None]
@@ -157,11 +159,11 @@ class FrameDraws(GroupedKeyObserver):
             together = torch.stack([seen.without(excess[..., dims], directions).sum(1) for directions in moved])
             attention = torch.cat([attention, together[:, None]], 1)
         self.add(f"{layer}.frames", attention)
-        chosen = {"ordinary": [[dim] for dim in self.removal.ordinary], "ordinary sets": self.removal.ordinary_sets}
-        for kind, of_kind in chosen.items():
-            attentions = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in of_kind]
-            if attentions:
-                self.add(f"{layer}.{kind}", torch.cat(attentions))
+        ordinary = self.removal.ordinary
+        self.add(f"{layer}.ordinary", seen.without_each(excess[..., ordinary], weight[ordinary]).sum(1))
+        by_set = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in self.removal.ordinary_sets]
+        if by_set:
+            self.add(f"{layer}.ordinary sets", torch.cat(by_set))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -245,17 +247,35 @@ class _Seen:
         ]
         return torch.stack(attentions).sum(0)
 
+    def without_each(
+        self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "dim kv_head d_head"]
+    ) -> Float[Tensor, "dim row classes"]:
+        """Attention with each key moved back along the direction of one dimension, for one dimension after the
+        other."""
+        attention = excess.new_zeros(len(directions), self.n_rows, self.one_hot.shape[2])
+        turned, by_dim = self._turned_alike(directions), excess.permute(2, 0, 1)[:, :, None, None]
+        for chosen, weight, scores in self.parts:
+            keys = slice(scores.shape[-1])
+            for dim, (added, direction) in enumerate(zip(by_dim[..., keys], turned[..., keys], strict=True)):
+                changed = torch.addcmul(scores, chosen @ direction, added, value=-1)
+                attention[dim] += self._attention(changed, weight)
+        return attention
+
+    def _turned_alike(self, directions: Float[Tensor, "n kv_head d_head"]) -> Float[Tensor, "n kv_head d_head #key"]:
+        """Each direction at all positions of a row."""
+        n_keys = self.length if self.circuit.rotates else 1
+        return self._turned(directions[:, None].expand(-1, n_keys, -1, -1))
+
     def along(
         self,
         excess: Float[Tensor, "row key dim"],
         own: Float[Tensor, "dim kv_head d_head"],
-        directions: Float[Tensor, "draw 1 kv_head d_head"],
+        directions: Float[Tensor, "draw kv_head d_head"],
         factors: Float[Tensor, "kind draw #dim #kv_head"],
     ) -> Float[Tensor, "kind dim draw row classes"]:
         """Attention with the excess of each key along the same direction of each draw, times a factor for each head,
         in place of along its own direction, for one dimension after the other."""
-        n_keys = self.length if self.circuit.rotates else 1
-        turned, turned_own = (self._turned(rows.expand(-1, n_keys, -1, -1)) for rows in (directions, own[:, None]))
+        turned, turned_own = self._turned_alike(directions), self._turned_alike(own)
         n_dims, n_kinds = excess.shape[-1], len(factors)
         shape = n_kinds, n_dims, len(directions), self.n_rows, self.one_hot.shape[2]
         attention = excess.new_zeros(shape)
