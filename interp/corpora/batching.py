@@ -19,7 +19,7 @@ from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
 from interp.models.footprint import TOKENS_PER_ROW, default_rows, room_for_batches, weights_of, widths
 from interp.models.sites import Model, check_model, is_encoder
-from interp.support.checks import check_choice, check_seed, check_token_ids, refuse, whole_number
+from interp.support.checks import check_choice, check_mask_rate, check_seed, check_token_ids, refuse, whole_number
 from interp.support.choices import Bos, Layout
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
@@ -380,9 +380,9 @@ def _check_settings(
         "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder
         and (bos not in (False, "auto") or eos),
         "mask_rate is for encoders (BERT); a causal model reads every position": masks and not encoder,
-        f"mask_rate must lie between 0 and 1, found {mask_rate}": mask_rate is not None and not 0 < mask_rate < 1,
     }
     refuse(problems)
+    check_mask_rate(mask_rate)
     if masks and tokenizer_of(model).mask_token_id is None:
         raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
 

@@ -15,9 +15,9 @@ import pandas as pd
 
 from interp.support.choices import listed
 
-__all__ = ["check_choice", "check_mode", "check_same", "check_scales", "check_seed", "check_table", "check_token_ids"]
-__all__ += ["check_width", "collecting", "finite_number", "list_of_strings", "refuse", "unicode_text", "warn"]
-__all__ += ["whole_number"]
+__all__ = ["check_choice", "check_mask_rate", "check_mode", "check_same", "check_scales", "check_seed", "check_table"]
+__all__ += ["check_token_ids", "check_width", "collecting", "finite_number", "list_of_strings", "refuse"]
+__all__ += ["unicode_text", "warn", "whole_number"]
 
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
@@ -116,6 +116,12 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
+
+
+def check_mask_rate(mask_rate: float | None) -> None:
+    """Raise ValueError for a share of masked tokens that is not between 0 and 1."""
+    if mask_rate is not None and not 0 < mask_rate < 1:
+        raise ValueError(f"mask_rate must lie between 0 and 1, found {mask_rate}")
 
 
 def check_mode(mode: str) -> None:

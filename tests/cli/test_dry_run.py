@@ -120,6 +120,12 @@ def test_what_the_run_would_refuse_is_refused(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["frequency", "controls", "encoding"])
+def test_an_impossible_share_of_masked_tokens_is_refused(command, capsys):
+    assert main([command, "--model", "tiny-bert", "--corpus", "bundled", "--dry-run", "--mask-rate", "2"]) == 2
+    assert "mask_rate must lie between 0 and 1, found 2" in capsys.readouterr().err
+
+
 def test_what_no_model_can_be_asked_is_refused_before_loading(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("interp.models.load", lambda *_, **__: pytest.fail("a model was loaded"))
     line = ["controls", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "out")]

@@ -31,7 +31,7 @@ from interp.passes.execution import Passes, Reading, asks, side_by_side
 from interp.results.findings import Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.results.verdicts import FEWEST_CONTROLS
-from interp.support.checks import check_scales, whole_number
+from interp.support.checks import check_mask_rate, check_scales, whole_number
 from interp.support.choices import Direction, Several, listed
 
 __all__ = ["ControlStudy", "check_asked", "study", "why_impossible"]
@@ -94,8 +94,10 @@ class ControlStudy(Result):
 
 
 def check_asked(options: ControlOptions) -> None:
-    """Raise ValueError for scales that repeat, are not finite or are 1, for unknown directions, and for fewer draws or
-    bands than can be compared. Raise TypeError for numbers of them that are not whole."""
+    """Raise ValueError for scales that repeat, are not finite or are 1, for unknown directions, an impossible
+    mask_rate, and for fewer draws or bands than can be compared. Raise TypeError for numbers of them that are not
+    whole."""
+    check_mask_rate(options.mask_rate)
     check_scales(options.scales)
     if 1 in [float(scale) for scale in listed(options.scales)]:
         raise ValueError("with a scale of 1 nothing is edited; expected scales other than 1")

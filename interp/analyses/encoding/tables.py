@@ -36,7 +36,7 @@ from interp.passes.contexts import CONTEXTS, LargestTokens
 from interp.passes.execution import Passes, Reading, asks, side_by_side
 from interp.results.findings import Finding, over_texts
 from interp.results.result import Result, provenance
-from interp.support.checks import check_seed
+from interp.support.checks import check_mask_rate, check_seed
 from interp.support.choices import listed
 
 __all__ = ["EncodingStudy", "check_asked", "study"]
@@ -228,6 +228,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
 def check_asked(options: EncodingOptions) -> None:
     """Raise ValueError or TypeError for options that are impossible for every model."""
+    check_mask_rate(options.mask_rate)
     check_orders(listed(options.orders), listed(options.bases))
     check_steering(listed(options.ratios), listed(options.shifts), listed(options.weights))
     check_seed(options.seed)

@@ -30,7 +30,7 @@ from interp.passes.execution import Passes, Reading, asks
 from interp.results.dense import Dense
 from interp.results.findings import Finding, over_texts
 from interp.results.result import Result, provenance
-from interp.support.checks import check_scales
+from interp.support.checks import check_mask_rate, check_scales
 from interp.support.choices import Direction, Several, listed
 
 __all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "why_impossible"]
@@ -104,7 +104,8 @@ class BiasEffect(Result):
 
 
 def check_asked(options: FrequencyOptions) -> None:
-    """Raise ValueError for scales that repeat or are not finite, and for unknown directions."""
+    """Raise ValueError for scales that repeat or are not finite, unknown directions, and an impossible mask_rate."""
+    check_mask_rate(options.mask_rate)
     check_scales(options.scales)
     check_directions(options.directions)
 
