@@ -132,10 +132,13 @@ class QKCircuit:
         """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
         return self._attention.input_of(activation)
 
-    def key_of(self, dim: int, length: int) -> Float[Tensor, "key head d_head"]:
-        """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key at n."""
-        row = self.W_K_stored[:, dim].repeat_interleave(self._groups, 0)
-        return self.rotate(row.expand(1, length, -1, -1))[0]
+    def at_positions(
+        self, directions: Float[Tensor, "n head d_head"], length: int
+    ) -> Float[Tensor, "n #key head d_head"]:
+        """`R_n k` for each vector k at each position n of a row. Without RoPE it is the same at all positions, and is
+        given once."""
+        n_keys = length if self.rotates else 1
+        return self.rotate(directions[:, None].expand(-1, n_keys, -1, -1))
 
     def towards(self, k: Float[Tensor, "*n kv_head d_head"]) -> Float[Tensor, "*n kv_head d_model"]:
         """`γ ⊙ W_K k`: the direction in which the normalised input of attention must move for the key of a head (before

@@ -98,7 +98,8 @@ class KeyAblation(_Ablation):
         x, fills = circuit.attn_input(x).to(keys.one_hot), self.fills[circuit.layer]
         added = (x.new_tensor([*fills.values()]) - x[..., [*fills]]) / circuit.scale
         added = rearrange(added, "batch key dim -> dim batch 1 1 1 key").contiguous()
-        directions = _directions(circuit, [*fills], x.shape[1]).to(x)
+        directions = circuit.at_positions(circuit.W_K_stored[:, [*fills]].transpose(0, 1), x.shape[1]).to(x)
+        directions = rearrange(directions, "dim key kv d_head -> dim kv d_head key").contiguous()
         n_kv_heads = directions.shape[1]
         turned = rearrange(
             circuit.rotate(q).to(x), "batch query (kv group) d_head -> kv batch group query d_head", kv=n_kv_heads
@@ -116,14 +117,6 @@ class KeyAblation(_Ablation):
         by_row = (received @ keys.one_hot).transpose(0, 1)
         self.add(f"{circuit.layer}.attention", by_row.sum(0))
         self.add_rows(f"{circuit.layer}.mean", by_row.mean(2), keys.batch)
-
-
-def _directions(circuit: QKCircuit, dims: list[int], length: int) -> Float[Tensor, "dim kv_head d_head #key"]:
-    """`R_n W_K[j]` for each dimension j and key position n. Without RoPE it is the same for all positions."""
-    n_keys = length if circuit.rotates else 1
-    rows = circuit.W_K_stored[:, dims].transpose(0, 1)
-    turned = circuit.rotate(rows[:, None].expand(-1, n_keys, -1, -1))
-    return rearrange(turned, "dim key kv_head d_head -> dim kv_head d_head key").contiguous()
 
 
 class StreamAblation(_Ablation):

@@ -263,8 +263,7 @@ class _Seen:
 
     def _turned_alike(self, directions: Float[Tensor, "n kv_head d_head"]) -> Float[Tensor, "n kv_head d_head #key"]:
         """Each direction at all positions of a row."""
-        n_keys = self.length if self.circuit.rotates else 1
-        return self._turned(directions[:, None].expand(-1, n_keys, -1, -1))
+        return self.circuit.at_positions(directions, self.length).to(self.one_hot).permute(0, 2, 3, 1)
 
     def along(
         self,

@@ -62,7 +62,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: Bos
     check_dims(model, [dim])
     (ids,) = sentence_rows(model, [text], bos=bos)
     ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer])
-    direction = circuit.key_of(dim, len(ids))
+    direction = circuit.at_positions(circuit.W_K[:, dim][None], len(ids))[0]
     scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
