@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-__all__ = ["DECODERS", "NEW_TOKENS", "PRESETS", "PROMPT_TOKENS", "TOKENS_AT_ONCE", "Decoder", "batch_rows"]
+__all__ = ["CACHED_TOKENS", "DECODERS", "NEW_TOKENS", "PRESETS", "PROMPT_TOKENS", "Decoder", "batch_rows"]
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name. `PRESETS` has the settings that each name stands for."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The names of decoders."""
-TOKENS_AT_ONCE = 8_192
+CACHED_TOKENS = 8_192
 """The largest number of tokens whose keys and values are kept together, unless a single prompt needs more."""
 PROMPT_TOKENS = 10
 """The number of tokens of a prompt, unless another is asked for."""
@@ -28,4 +28,4 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 def batch_rows(length: int) -> int:
     """The number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has a row
     for each of its beams or samples."""
-    return max(1, TOKENS_AT_ONCE // length)
+    return max(1, CACHED_TOKENS // length)

@@ -24,11 +24,13 @@ from interp.passes.observers import Observer
 from interp.support import memory
 from interp.support.disk import uninterrupted
 
-__all__ = ["LOGITS_AT_ONCE", "feed", "forward", "observe", "observe_parts", "part_of"]
+__all__ = ["LOGITS_AT_ONCE", "TOKENS_AT_ONCE", "feed", "forward", "observe", "observe_parts", "part_of"]
 
 _Start: TypeAlias = tuple[int, Float[Tensor, "batch pos d_model"]]
 """A block, and the residual stream that enters it."""
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
+TOKENS_AT_ONCE = 4_096
+"""The most tokens, padding included, in a batch of sentences, unless a single sentence or pair has more."""
 LOGITS_AT_ONCE = 2**22
 """The prediction head reads a batch that has more logits in parts. Larger parts are slower on a CPU."""
 

@@ -220,7 +220,7 @@ def test_batches_are_even_and_limited_by_tokens(gpt2, monkeypatch):
         ("beam", 40, [4] * 4),
     ):
         options = {"decoder": decoder, "max_new_tokens": 7, "progress": False}
-        monkeypatch.setattr("interp.instruments.decoders.TOKENS_AT_ONCE", at_once)
+        monkeypatch.setattr("interp.instruments.decoders.CACHED_TOKENS", at_once)
         shapes = []
         hook = (hook_name(gpt2, "embed"), lambda resid, hook, shapes=shapes: shapes.append(resid.shape))
         written = tokens(generate(gpt2, rows, hooks=[hook], **options))

@@ -28,7 +28,7 @@ from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
 from interp.hooks import scale_bias
-from interp.instruments.decoders import TOKENS_AT_ONCE, Decoder
+from interp.instruments.decoders import CACHED_TOKENS, Decoder
 from interp.instruments.decoding import NO_DECODER, Generation, check_decodes, continuation, decode, generate, resolved
 from interp.instruments.diversity import ORDERS
 from interp.instruments.measures import measures
@@ -148,7 +148,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
     run |= {
-        "prompts": given.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": TOKENS_AT_ONCE,
+        "prompts": given.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": CACHED_TOKENS,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
@@ -164,7 +164,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     about = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
-    about["tokens_at_once"] = TOKENS_AT_ONCE
+    about["tokens_at_once"] = CACHED_TOKENS
     about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}

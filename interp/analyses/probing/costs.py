@@ -8,14 +8,14 @@ import torch
 
 from interp.analyses.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.analyses.probing.options import ProbingOptions
-from interp.analyses.probing.states import SENTENCES_PER_SHARD, TOKENS_AT_ONCE
+from interp.analyses.probing.states import SENTENCES_PER_SHARD
 from interp.analyses.probing.untrained import TWINS
 from interp.corpora import pairs
 from interp.corpora.controls import Swap
 from interp.models.shapes import Shape, shape_with
 from interp.passes.budget import Cost, Pass, setup
 from interp.passes.contexts import KEPT
-from interp.passes.reading import LOGITS_AT_ONCE
+from interp.passes.reading import LOGITS_AT_ONCE, TOKENS_AT_ONCE
 from interp.support.choices import listed
 
 __all__ = ["dry_run", "rate"]

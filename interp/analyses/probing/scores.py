@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from interp.analyses.probing.states import TOKENS_AT_ONCE
 from interp.corpora import Batches
 from interp.corpora.alignment import Aligned, aligned, cuts_words
 from interp.corpora.batching import Batch
@@ -33,7 +32,7 @@ from interp.models.softmax import log_partition
 from interp.models.spelling import Spelling
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import Observer
-from interp.passes.reading import LOGITS_AT_ONCE
+from interp.passes.reading import LOGITS_AT_ONCE, TOKENS_AT_ONCE
 from interp.support.checks import list_of_strings
 from interp.support.choices import Bos
 

@@ -30,16 +30,15 @@ from interp.models.sites import Model, Recipe, Site, check_model, depth, hook_na
 from interp.passes import distributed
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
-from interp.passes.reading import forward
+from interp.passes.reading import TOKENS_AT_ONCE, forward
 from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
 
-__all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of"]
+__all__ = ["Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of"]
 __all__ += ["frame_of", "state_rows"]
 
 Of = Literal["residual", "neurons", "heads"]
-TOKENS_AT_ONCE = 4_096
 SENTENCES_PER_SHARD = 8_192
 
 

@@ -22,11 +22,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.probing.options import Position
-from interp.analyses.probing.states import TOKENS_AT_ONCE, Of, read_at
+from interp.analyses.probing.states import Of, read_at
 from interp.corpora.batching import Batch, Batches
 from interp.models.sites import Model, Recipe, hook_name, state_name, view
 from interp.passes import moments
 from interp.passes.observers import Observer, fingerprint
+from interp.passes.reading import TOKENS_AT_ONCE
 
 __all__ = ["BINS", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places", "scaled_bins"]
 __all__ += ["signs_of"]
