@@ -205,26 +205,26 @@ class _Seen:
         every = torch.arange(len(q), device=q.device)[:, None]
         q = (circuit.rotate(q).to(keys.one_hot) / circuit.scale)[every, spaced[0]]
         k = self._turned(k)
-        groups = n_heads // k.shape[1]
+        groups = n_heads // len(k)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         some = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
         for chosen, queries, real in zip(*(part.split(some, 1) for part in (q, *spaced)), strict=True):
             n_keys = int(queries.max()) + 1 if circuit.span.causal else self.length
-            visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[:, None, :, :n_keys]
+            visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[..., :n_keys]
             chosen = rearrange(
-                chosen, "row query (head group) d -> row head (group query) d", group=groups
+                chosen, "row query (head group) d -> head row (group query) d", group=groups
             ).contiguous()
-            scores = (chosen @ k[..., :n_keys]).masked_fill_(~visible.tile(1, 1, groups, 1), -torch.inf)
-            self.parts.append((chosen, real.to(scores).tile(1, groups)[:, None, None] / n_heads, scores))
+            scores = (chosen @ k[..., :n_keys]).masked_fill_(~visible.tile(1, groups, 1), -torch.inf)
+            self.parts.append((chosen, real.to(scores).tile(1, groups)[:, None] / n_heads, scores))
 
-    def _turned(self, k: Float[Tensor, "row key head d_head"]) -> Float[Tensor, "row head d_head key"]:
-        return self.circuit.rotate(k).to(self.one_hot).permute(0, 2, 3, 1)
+    def _turned(self, k: Float[Tensor, "row key head d_head"]) -> Float[Tensor, "head row d_head key"]:
+        return self.circuit.rotate(k).to(self.one_hot).permute(2, 0, 3, 1)
 
     def _attention(
-        self, scores: Float[Tensor, "*variant row head query key"], weight: Tensor
+        self, scores: Float[Tensor, "*variant head row query key"], weight: Tensor
     ) -> Float[Tensor, "*variant row classes"]:
-        received = (weight @ scores.softmax(-1)).sum((-3, -2))
-        return (received[..., None, :] @ self.one_hot[:, : scores.shape[-1]])[..., 0, :]
+        received = (weight @ scores.softmax(-1)).sum(-4)
+        return (received @ self.one_hot[:, : scores.shape[-1]])[..., 0, :]
 
     @property
     def by_class(self) -> Float[Tensor, "row classes"]:
@@ -240,7 +240,7 @@ class _Seen:
 
     def _without(self, excess: Tensor, directions: Tensor) -> Float[Tensor, "draw row classes"]:
         moved = einsum(excess, directions, "row key dim, draw dim head d_head -> draw row key head d_head")
-        turned = self._turned(moved.flatten(0, 1)).unflatten(0, moved.shape[:2])
+        turned = self._turned(moved.flatten(0, 1)).unflatten(1, moved.shape[:2]).movedim(1, 0)
         attentions = [
             self._attention(scores - chosen @ turned[..., : scores.shape[-1]], weight)
             for chosen, weight, scores in self.parts
@@ -253,11 +253,11 @@ class _Seen:
         """Attention with each key moved back along the direction of one dimension, for one dimension after the
         other."""
         attention = excess.new_zeros(len(directions), self.n_rows, self.one_hot.shape[2])
-        turned, by_dim = self._turned_alike(directions), excess.permute(2, 0, 1)[:, :, None, None]
+        turned, by_dim = self._turned_alike(directions), excess.permute(2, 0, 1)[:, :, None]
         for chosen, weight, scores in self.parts:
             keys = slice(scores.shape[-1])
             for dim, (added, direction) in enumerate(zip(by_dim[..., keys], turned[..., keys], strict=True)):
-                changed = torch.addcmul(scores, chosen @ direction, added, value=-1)
+                changed = torch.addcmul(scores, _products(chosen, direction), added, value=-1)
                 attention[dim] += self._attention(changed, weight)
         return attention
 
@@ -282,16 +282,24 @@ class _Seen:
         for chosen, weight, scores in self.parts:
             keys = slice(scores.shape[-1])
             some = max(1, _AT_ONCE // scores.numel())
-            by_key = excess[:, keys].permute(2, 0, 1)[:, :, None, None]
-            without = [scores - added * (chosen @ of[..., keys]) for added, of in zip(by_key, turned_own, strict=True)]
+            by_key = excess[:, keys].permute(2, 0, 1)[:, :, None]
+            own_scores = _products(chosen, turned_own[..., keys])
+            without = [torch.addcmul(scores, of, added, value=-1) for added, of in zip(by_key, own_scores, strict=True)]
             for first in range(0, len(directions), some):
                 draws = slice(first, first + some)
-                towards = chosen @ turned[draws, None, ..., keys]
+                towards = _products(chosen, turned[draws, ..., keys])
                 for kind, dim in product(range(n_kinds), range(n_dims)):
-                    added = factors[kind, draws, dim][:, None, :, None, None] * by_key[dim]
+                    added = factors[kind, draws, dim][..., None, None, None] * by_key[dim]
                     changed = torch.addcmul(without[dim], towards, added)
                     attention[kind, dim, draws] += self._attention(changed, weight)
         return attention
+
+
+def _products(
+    queries: Float[Tensor, "head row query d_head"], keys: Float[Tensor, "*n head d_head key"]
+) -> Float[Tensor, "*n head row query key"]:
+    """The scores of keys that are the same in every row."""
+    return (queries.flatten(1, 2) @ keys).unflatten(-2, queries.shape[1:3])
 
 
 def largest_changes(
