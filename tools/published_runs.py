@@ -26,6 +26,7 @@ from published import MINILM, PROVENANCE, SMOLLM2, directories
 from interp import load_result
 from interp.analyses import registry
 from interp.cli import app
+from interp.results.findings import counted
 from interp.results.result import Result
 from interp.support.memory import shown
 
@@ -150,6 +151,8 @@ def numbers(results: Iterable[Result]) -> str:
     lines = []
     for result in results:
         lines += [f"### {registry.load(result.analysis).title}", ""]
+        if result.answer:
+            lines += [f"{result.answer} Verdicts: {counted(result.findings)}.", ""]
         lines += [
             f"- *{finding.question}* {finding.grounds}. **{finding.answer.capitalize()}.**"
             for finding in result.findings

@@ -19,6 +19,7 @@ from interp.support.disk import FULL, check_own, occupied, remove, result_names,
 from interp.support.words import count
 
 if TYPE_CHECKING:
+    from interp.results.findings import Answer
     from interp.results.result import Result
 
 __all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save"]
@@ -197,6 +198,11 @@ def _show(
             ]
             absent = _left_out(results).items()
             records["left_out"] = [{"model": model, "what": what, "why": why} for (model, what), why in absent]
+            records["answers"] = [
+                {"run": one.where, "analysis": one.analysis, "answer": one.answer.text, "values": _values(one.answer)}
+                for one in results
+                if one.answer
+            ]
             records["findings"] = [
                 {"run": one.where, "analysis": one.analysis, **record}
                 for one in results
@@ -213,8 +219,9 @@ def _show(
     for where, some in groupby(results, key=lambda one: one.where):
         of_run = [*some]
         caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
-        if said := [*(str(finding) for one in of_run for finding in one.findings), *caveats]:
-            echo("\n".join([_titled(f"findings: {where}"), *said]))
+        said = [line for result in of_run for line in _said(result)]
+        if said or caveats:
+            echo("\n".join([_titled(f"findings: {where}"), *said, *caveats]))
     for (model, what), why in _left_out(results).items():
         if ": " not in what:  # parts of a question are among its notes
             echo(f"left out: {what} of {model}: {why}")
@@ -232,6 +239,24 @@ def _left_out(results: Sequence["Result"]) -> dict[tuple[str, str], str]:
 def _records(table: Any) -> list[Any]:
     found: list[Any] = json.loads(table.to_json(orient="records", double_precision=15))
     return found
+
+
+def _values(answer: "Answer") -> dict[str, Any]:
+    import pandas as pd
+
+    values: dict[str, Any] = json.loads(pd.Series(dict(answer.values), dtype=object).to_json(double_precision=15))
+    return values
+
+
+def _said(result: "Result") -> Iterator[str]:
+    """The answer of a result, with the number of its verdicts of each kind, and its findings."""
+    from interp.analyses.registry import load
+    from interp.results.findings import counted
+
+    if answer := result.answer:
+        verdicts = f" Verdicts: {counted(result.findings)}." if result.findings else ""
+        yield f"{load(result.analysis).title}: {answer}{verdicts}"
+    yield from map(str, result.findings)
 
 
 def _titled(title: str) -> str:

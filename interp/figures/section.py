@@ -32,7 +32,7 @@ class Section:
 
     Args:
         main: the figure for the top of the page; empty if the section could not be drawn.
-        findings: what was found. The first finding is shown at the top.
+        findings: what was found. The first finding is shown at the top, below the answer.
         notes: further sentences, each with its numbers. If there are no findings, the first note is shown at the top.
         definitions: the meaning of each word or symbol, with its source; the same for all results of an analysis.
         figures: figures by name, which is also their file name.
@@ -41,6 +41,7 @@ class Section:
             `dim` or `neuron` have the number.
         columns: the headings and meanings of columns.
         caveats: what to bear in mind when reading the findings (`Result.caveats`).
+        answer: the answer to the question (`Result.answer`), if there is one.
         repeat: the command that repeats the run, if there is one.
     """
 
@@ -55,6 +56,7 @@ class Section:
     contexts: dict[str, Contexts] = field(default_factory=dict)
     columns: Mapping[str, Column] = field(default_factory=lambda: COMMON)
     caveats: tuple[str, ...] = ()
+    answer: str = ""
     repeat: str = ""
 
     def __post_init__(self) -> None:
@@ -75,4 +77,4 @@ class Section:
     @property
     def summary(self) -> str:
         """The sentence at the top of the page."""
-        return str(self.findings[0]) if self.findings else self.notes[0]
+        return self.answer or (str(self.findings[0]) if self.findings else self.notes[0])

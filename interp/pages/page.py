@@ -35,6 +35,7 @@ from interp.figures.style import DARK, FONTS
 from interp.pages.undrawn import Written
 from interp.results.columns import displayed
 from interp.results.exports import written_as
+from interp.results.findings import counted
 from interp.results.result import Result
 from interp.support.checks import warn
 from interp.support.disk import (
@@ -274,7 +275,7 @@ def templates() -> jinja2.Environment:
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
     out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
     out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
-    out.globals.update(capitalized=capitalized, anchor=_anchor, in_words=_in_words, half=_HALF)
+    out.globals.update(capitalized=capitalized, counted=counted, anchor=_anchor, in_words=_in_words, half=_HALF)
     out.globals.update(figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json))
     return out
 

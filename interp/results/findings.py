@@ -1,17 +1,38 @@
-"""Findings: what a result says, each with its number, interval, control, verdict, and the rule behind the verdict."""
+"""What a result says: its answer in one sentence, and findings, each with its number, interval, control and verdict."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
 
 from interp.support.words import finer, printed, sentence, within
 
-__all__ = ["Finding", "Verdict", "findings_table", "over_texts"]
+__all__ = ["Answer", "Finding", "Verdict", "counted", "findings_table", "over_texts"]
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to the question of an analysis, in names, sizes and units. Findings say what it can be trusted for.
+
+    Args:
+        text: one or two sentences.
+        values: the names and numbers in them, not rounded, by name.
+
+    Examples:
+        >>> print(Answer("Dimension 7 makes 41 % of the gap.", {"dim": 7, "share": 0.4123}))
+        Dimension 7 makes 41 % of the gap.
+    """
+
+    text: str
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +117,18 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.question} {sentence(self.grounds)} {self.answer.capitalize()}."
+
+
+def counted(findings: Iterable[Finding]) -> str:
+    """How many findings have each verdict, in words.
+
+    Examples:
+        >>> asked: dict[str, Any] = dict(question="Is it so?", measure="it is", value=1, low=0, high=2, rule="always")
+        >>> counted([Finding(verdict="yes", **asked), Finding(verdict="no", **asked), Finding(verdict="yes", **asked)])
+        '2 yes, 1 no'
+    """
+    verdicts = Counter(finding.verdict for finding in findings)
+    return ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in get_args(Verdict) if verdict in verdicts)
 
 
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:

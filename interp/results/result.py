@@ -24,7 +24,7 @@ from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
 from interp.results.earlier import moved_from
 from interp.results.exports import export
-from interp.results.findings import Finding, findings_table
+from interp.results.findings import Answer, Finding, counted, findings_table
 from interp.results.latex import latex
 from interp.support.disk import in_turn, replacing_directory, result_names
 from interp.support.words import quantised_words
@@ -123,6 +123,11 @@ class Result:
         return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
 
     @property
+    def answer(self) -> Answer | None:
+        """The answer to the question of its analysis, in names, sizes and units; None if there is none."""
+        return None
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """What the result says, most important first. Each finding has its interval, control, verdict and rule."""
         return ()
@@ -158,11 +163,12 @@ class Result:
     def __repr__(self) -> str:
         """At most six lines: what the result is, what was found, and what it contains."""
         where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
+        answer = [str(self.answer)] if self.answer else []
         findings = [*map(str, self.findings)]
-        if len(findings) > 3:
-            findings[2:] = [f"… and {len(findings) - 2} more findings: print(result.summary())"]
+        if len(findings) > 2:
+            findings[1:] = [f"… of {len(findings)} findings ({counted(self.findings)}): print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
-        lines = [f"{type(self).__name__}{where}", *findings, *([f"tables: {tables}"] if tables else [])]
+        lines = [f"{type(self).__name__}{where}", *answer, *findings, *([f"tables: {tables}"] if tables else [])]
         lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
@@ -176,7 +182,7 @@ class Result:
         if self.page is None:
             raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
         section: Section = import_module(self.page).section(self)
-        return replace(section, columns=self.headings, caveats=self.caveats)
+        return replace(section, columns=self.headings, caveats=self.caveats, answer=str(self.answer or ""))
 
     @classmethod
     def sides(cls, results: Mapping[str, Self]) -> "Sides | None":
@@ -186,7 +192,7 @@ class Result:
         return sides
 
     def summary(self) -> str:
-        """The findings as text to print, each with its number, interval, control and rule.
+        """The answer, and the findings, each with its number, interval, control and rule, as text to print.
 
         Examples:
             >>> import interp
@@ -195,12 +201,13 @@ class Result:
             >>> print(effect.summary())  # doctest: +ELLIPSIS
             BiasEffect: tiny-gpt2 on bundled text
             <BLANKLINE>
-            Does ...
+            Without ...
         """
         rules = [textwrap.indent(textwrap.fill(finding.rule, _WIDE - 2), "  ") for finding in self.findings]
         sentences = [f"{finding}\n{rule}" for finding, rule in zip(self.findings, rules, strict=True)]
         sentences = [*(sentences or self.section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
-        return "\n\n".join([f"{type(self).__name__}: {self.where}", *sentences])
+        answer = [str(self.answer)] if self.answer else []
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *answer, *sentences])
 
     def figures(self) -> "dict[str, Figure]":
         """The figures of the page, by name. Each has a method `save`, to use it in a paper.

@@ -21,7 +21,7 @@ def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:
     page = str(
         templates()
         .get_template("answer.html")
-        .module.answer("", SimpleNamespace(findings=found, contexts={}, caveats=()))
+        .module.answer("", SimpleNamespace(findings=found, contexts={}, caveats=(), answer=""))
     )
     for told in ("b_LN is", "b_last is", "α is", "Its mean is", 'class="verdict no">No, the opposite<'):
         assert told in page
@@ -31,7 +31,7 @@ def test_a_symbol_keeps_its_letter_at_the_beginning_of_a_sentence() -> None:
 def test_the_first_answer_says_what_because_it_as_the_others_do() -> None:
     known = {"question": "Is it so?", "verdict": "cannot tell", "measure": "its mean is", "value": 1.0}
     found = [Finding(low=-1.0, high=3.0, rule="", because=f"{n} pairs would decide it", **known) for n in (30, 40)]
-    section = SimpleNamespace(findings=found, contexts={}, caveats=())
+    section = SimpleNamespace(findings=found, contexts={}, caveats=(), answer="")
     page = str(templates().get_template("answer.html").module.answer("", section))
     assert "; 30 pairs would decide it." in page
     assert "; 40 pairs would decide it" in page

@@ -190,6 +190,9 @@ def test_a_planted_sink_is_found_in_all_its_parts(by):
     assert writers.max() == pytest.approx(1, abs=0.02)
     assert writers.sum() == pytest.approx(1)
     assert set(study.writers["first_position"]) == set(study.writers["last_position"]) == {0}
+    said = study.answer.values
+    assert (said["n_sinks"], said["n_heads"], said["head"], said["dim"]) == (1, 12, "L1H2", 5)
+    assert said["writer"] == ("embeddings" if by == "embeddings" else "the MLP of block 0")
 
 
 def test_uniform_attention_is_not_a_sink():

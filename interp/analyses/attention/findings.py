@@ -11,14 +11,46 @@ from scipy.special import logit
 from interp.analyses.attention.claims import controls_of
 from interp.analyses.attention.frames import ALL
 from interp.analyses.attention.options import Where
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import Control, judged, smallest
 from interp.support.words import count, printed
 
-__all__ = ["explained", "steered", "untested"]
+__all__ = ["answer", "explained", "steered", "untested"]
 
-_FROM = {"keys": "the keys of one block", "residual": "the residual stream that enters one block"}
+_FROM = {"keys": "the keys of {}", "residual": "the residual stream that enters {}"}
+_SHOWN_DIMS = 6
 _CONTROLS = {"directions": "random directions with the same values", "ordinary": "other dimensions"}
+
+
+def answer(
+    largest_gaps: pd.DataFrame, outliers: pd.DataFrame, frames: pd.DataFrame, words: Mapping[str, str], where: Where
+) -> Answer:
+    """Which dimension sets a class of keys apart most, which dimensions are outliers, and what attention loses without
+    them.
+
+    Args:
+        largest_gaps, outliers, frames: tables of `AttentionStudy`.
+        words, where: see `steered`.
+    """
+    said, values = [], {"outliers": sorted(outliers["dim"].unique().tolist())}
+    row: Any
+    for row in largest_gaps.nlargest(1, "abs_share").itertuples():
+        values |= {"dim": row.dim, "layer": row.layer, "key_class": row.key_class, "share": row.abs_share}
+        said.append(
+            f"Dimension {row.dim} sets one class of keys apart most: in block {row.layer} it makes {row.abs_share:.0%} "
+            f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
+        )
+    removed = frames[(frames["kind"] == "removed") & frames["log_odds"].notna()]
+    for row in removed[removed["dims"] == (ALL if ALL in set(removed["dims"]) else removed["dims"].min())].itertuples():
+        values |= {"removed_layer": row.layer, "removed_class": row.key_class}
+        values |= {"attention_before": row.attention_before, "attention_after": row.attention_after}
+        said.append(
+            f"Without {_dims(values['outliers'])} in {_FROM[where].format(f'block {row.layer}')}, attention to "
+            f"{_named(row.key_class, words)} goes from {_share(row.attention_before)} to {_share(row.attention_after)}."
+        )
+    if not values["outliers"]:
+        said.append("No dimension of the residual stream is an outlier.")
+    return Answer(" ".join(said), values)
 
 
 def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:
@@ -31,6 +63,7 @@ def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Ite
         where: what the dimensions were removed from.
     """
     removed = frames[frames["kind"] == "removed"]
+    source = _FROM[where].format("one block")
     size = removed["log_odds"].abs().where(removed["dims"] != ALL, np.inf)
     row: Any
     for row in removed.loc[size.sort_values(ascending=False, kind="stable").index].itertuples():
@@ -42,8 +75,8 @@ def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Ite
         controls = controls_of(frames, row.dims)
         yield judged(
             question=f"Do{'' if together else 'es'} {what} steer attention more than other directions do?",
-            measure=f"removing {it} from {_FROM[where]} changes the log-odds of attention to a class of tokens; the "
-            f"largest change, {at}, is",
+            measure=f"removing {it} from {source} changes the log-odds of attention to a class of tokens; the largest "
+            f"change, {at}, is",
             value=row.log_odds,
             low=row.log_odds_low,
             high=row.log_odds_high,
@@ -101,6 +134,13 @@ def untested(outliers: pd.DataFrame, ablation: pd.DataFrame) -> Iterator[str]:
 
 def _share(attention: float) -> str:
     return printed(attention, "{:.3f}")
+
+
+def _dims(dims: list[int]) -> str:
+    if len(dims) == 1:
+        return f"outlier dimension {dims[0]}"
+    some = ", ".join(map(str, dims[:_SHOWN_DIMS])) + ", …" * (len(dims) > _SHOWN_DIMS)
+    return f"the {len(dims)} outlier dimensions ({some})"
 
 
 def _named(key_class: str, words: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from interp.analyses.attention.ablation import ablate, drawn, planned
 from interp.analyses.attention.claims import largest_effects
 from interp.analyses.attention.columns import IN_PAPER, MEANINGS
-from interp.analyses.attention.findings import explained, steered, untested
+from interp.analyses.attention.findings import answer, explained, steered, untested
 from interp.analyses.attention.options import AttentionOptions, Where
 from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.attention.shares import largest_gaps, outlier_shares
@@ -37,7 +37,7 @@ from interp.passes.contexts import LargestTokens
 from interp.passes.execution import Passes, Reading, asks
 from interp.results.columns import Column
 from interp.results.dense import Dense
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_choice, check_mode, check_seed, whole_number
 from interp.support.choices import Average, Rule, Weights
@@ -98,6 +98,10 @@ class AttentionStudy(Result):
     ablated: pd.DataFrame
     frames: pd.DataFrame
     correlations: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.largest_gaps, self.outliers, self.frames, self.class_words, self.removed_from)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

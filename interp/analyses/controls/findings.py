@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses.controls.draws import KINDS, farthest
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.intervals import texts_read
 from interp.results.verdicts import Control, judged, smallest
-from interp.support.words import DISTANCE, named_bias, without
+from interp.support.words import DISTANCE, capitalized, count, named_bias, printed, without
 
-__all__ = ["band_findings", "outlier_findings"]
+__all__ = ["answer", "band_findings", "outlier_findings"]
 
 _NAMED = {
     "norm": "random directions of equal norm",
@@ -25,6 +25,28 @@ _NAMED = {
     "embeddings": "random sums of output embeddings, of equal norm",
     "centred embeddings": "random sums of centred output embeddings, of equal norm",
 }
+
+
+def answer(bands: pd.DataFrame) -> Answer | None:
+    """What removing the first bias or direction costs the most and the least frequent tokens. None without bands.
+
+    Args:
+        bands: a table of `ControlStudy`.
+    """
+    edited = bands[bands["scale"] != 1]
+    if edited.empty:
+        return None
+    rows = farthest(edited[edited["bias"] == edited["bias"].iloc[0]]).sort_values("band")
+    first, last = rows.iloc[0], rows.iloc[-1]
+    values = {"bias": first["bias"], "scale": first["scale"], "frequent": first["delta_nll"], "rare": last["delta_nll"]}
+    change = "{:+z.2f}"
+    return Answer(
+        f"{capitalized(without(first['bias'], first['scale']))}, the negative log-likelihood of the "
+        f"{count(first['n_types'], 'most frequent token')}, {first['share']:.0%} of the text, changes by "
+        f"{printed(first['delta_nll'], change)} nats, and that of the {count(last['n_types'], 'rarest token')}, "
+        f"{last['share']:.0%} of the text, by {printed(last['delta_nll'], change)} nats.",
+        values,
+    )
 
 
 def band_findings(bands: pd.DataFrame, controls: pd.DataFrame, intervals: Mapping[str, Any]) -> Iterator[Finding]:

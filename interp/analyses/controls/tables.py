@@ -10,7 +10,7 @@ import pandas as pd
 from interp.analyses.controls.bands import band_nll, band_table, frequency_bands
 from interp.analyses.controls.columns import IN_PAPER, MEANINGS
 from interp.analyses.controls.draws import Draws, ranks
-from interp.analyses.controls.findings import band_findings, outlier_findings
+from interp.analyses.controls.findings import answer, band_findings, outlier_findings
 from interp.analyses.controls.options import ControlOptions
 from interp.analyses.controls.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
 from interp.corpora.batching import Text, predicted_batches
@@ -28,7 +28,7 @@ from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import raw_head
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, asks, side_by_side
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.checks import check_mask_rate, check_scales, whole_number
@@ -78,6 +78,10 @@ class ControlStudy(Result):
     def ranks(self) -> pd.DataFrame:
         """The rank of each ΔKL among those of random directions; see `interp.analyses.controls.draws.ranks`."""
         return ranks(self.kl, self.controls)
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.bands)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,21 +1,50 @@
 """What `interp encoding` finds: whether output embeddings encode how probable a token is, and where."""
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from interp.analyses.encoding.pruning import PRUNED
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import Control, judged, reaching, smallest
 
-__all__ = ["as_untrained", "better_than_random", "beyond_theory", "removable", "steered"]
+__all__ = ["answer", "as_untrained", "better_than_random", "beyond_theory", "removable", "steered"]
 
 _ENOUGH, _TOO_LITTLE = 0.95, 0.9  # of the predictions
 _FEWEST_TOKENS = 5
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
 _R2 = "R² of the linear fit of −log α (α: a token's mean probability) on tokens that were left out of it"
+
+
+def answer(regression: pd.DataFrame, removable: pd.DataFrame, steering_error: pd.DataFrame) -> Answer:
+    """How well output embeddings predict token probability, how far steering along A misses what was asked, and how
+    many dimensions the most probable token does not need.
+
+    Args:
+        regression, removable, steering_error: tables of `EncodingStudy`.
+    """
+    fit = regression.set_index("target").loc["-log alpha"]
+    values: dict[str, Any] = {"cv_r2": fit["cv_r2"], "n_types": fit["n_types"]}
+    said = [
+        f"A linear function of the {fit['n_dims']:.0f} dimensions of an output embedding predicts −log α of tokens "
+        f"left out of the fit with R² = {fit['cv_r2']:.3f}."
+    ]
+    missed = steering_error.query("text == 'fitted' and group == 'all' and shift == 'regression'")
+    for error in missed["error"].head(1):
+        values["steering_factor"] = math.exp(error)
+        said.append(
+            f"Asked to make tokens 1/5 to 5 times as probable, steering along A misses by a factor of "
+            f"{math.exp(error):.2f} in the median."
+        )
+    for fraction in removable.query("basis == 'axis' and order == 'spearman'")["95%"]:
+        values["removable"] = fraction
+        share = f"{fraction:.0%}" if fraction else "Less than 1%"
+        said.append(f"{share} of the dimensions can be removed before more than 5% of the most probable tokens change.")
+    return Answer(" ".join(said), values)
 
 
 def beyond_theory(theory: pd.DataFrame) -> Finding:

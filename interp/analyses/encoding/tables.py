@@ -13,7 +13,14 @@ from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look
 from interp.analyses.encoding.atlas.tables import atlas_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
-from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory, removable, steered
+from interp.analyses.encoding.findings import (
+    answer,
+    as_untrained,
+    better_than_random,
+    beyond_theory,
+    removable,
+    steered,
+)
 from interp.analyses.encoding.options import EncodingOptions
 from interp.analyses.encoding.orders import ORDER_COLUMNS, random_orders
 from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
@@ -34,7 +41,7 @@ from interp.models.sites import Model, hook_name, is_encoder, view
 from interp.models.spelling import token_names
 from interp.passes.contexts import CONTEXTS, LargestTokens
 from interp.passes.execution import Passes, Reading, asks, side_by_side
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_mask_rate, check_seed
 from interp.support.choices import listed
@@ -95,6 +102,10 @@ class EncodingStudy(Result):
     atlas: pd.DataFrame
     subspaces: pd.DataFrame
     rotations: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.regression, self.removable, self.steering_error)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,5 +1,6 @@
-"""What `interp frequency` finds: whether a bias keeps predictions near word frequency."""
+"""What `interp frequency` finds: what a bias does to words by frequency, and whether it keeps predictions near it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,12 +8,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import entr
 
-from interp.results.findings import Finding
+from interp.results.dense import Dense
+from interp.results.findings import Answer, Finding
 from interp.results.intervals import texts_read
 from interp.results.verdicts import Control, judged, smallest
-from interp.support.words import BIAS_MEANING, BIAS_WORD, DISTANCE, named_bias, printed, without
+from interp.support.words import BIAS_MEANING, BIAS_WORD, DISTANCE, capitalized, named_bias, printed, without
 
-__all__ = ["findings", "misfit"]
+__all__ = ["answer", "findings", "misfit"]
 
 _ADDED = {"ln": "b_LN W_U", "last": "b_last", "mean": "E[h] W_U", "slope": "−A W_U"}
 _DIRECTIONS = {
@@ -21,6 +23,36 @@ _DIRECTIONS = {
     "centred embeddings": "random sums of centred output embeddings",
 }
 _ORDERS = {"orders": "random orders of its values"}
+_RARE, _FREQUENT = 0.1, 0.01  # of the tokens that occur
+
+
+def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answer | None:
+    """How much more or less probable the first bias makes rare and frequent tokens, as geometric means over types, and
+    how far it keeps the mean prediction from word frequency. None if it was not read both with and without it.
+
+    Args:
+        kl, types, probabilities: tables of `BiasEffect`.
+    """
+    row: Any = next((row for row in (_ends(kl) if len(kl) else []) if row.scale != 1), None)
+    if row is None or not (kl["scale"] == 1).any():
+        return None
+    edited, trained = (
+        probabilities(bias=row.bias, scale=scale).set_index("token_id")["probability"] for scale in (row.scale, 1.0)
+    )
+    unigram = types.set_index("token_id")["unigram"]
+    occurring = unigram[unigram > 0].sort_values(kind="stable").index
+    ratios = np.log((edited[occurring] / trained[occurring]).to_numpy())
+    n_rare, n_frequent = (math.ceil(share * len(ratios)) for share in (_RARE, _FREQUENT))
+    rare, frequent = (math.exp(part.mean()) for part in (ratios[:n_rare], ratios[-n_frequent:]))
+    before = row.kl_unigram_model - row.delta_kl
+    values = {"bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent}
+    values |= {"kl_before": before, "kl_after": row.kl_unigram_model}
+    return Answer(
+        f"{capitalized(without(row.bias, row.scale))}, the rarest tenth of tokens is {rare:.3g} times as probable and "
+        f"the most frequent hundredth {frequent:.3g} times; KL(u‖q), the distance of predictions from word frequency, "
+        f"goes from {before:.3f} to {row.kl_unigram_model:.3f} nats.",
+        values,
+    )
 
 
 def findings(

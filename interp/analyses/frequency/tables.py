@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.analyses.frequency.columns import IN_PAPER, MEANINGS
-from interp.analyses.frequency.findings import findings, misfit
+from interp.analyses.frequency.findings import answer, findings, misfit
 from interp.analyses.frequency.options import DRAWS, FrequencyOptions
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import word_frequencies
@@ -28,7 +28,7 @@ from interp.models.sites import Model
 from interp.models.spelling import token_names
 from interp.passes.execution import Passes, Reading, asks
 from interp.results.dense import Dense
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_mask_rate, check_scales
 from interp.support.choices import Direction, Several, listed
@@ -87,6 +87,10 @@ class BiasEffect(Result):
     projection: pd.DataFrame
     projection_draws: pd.DataFrame
     adjustment: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.kl, self.types, self.probabilities)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -4,15 +4,44 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import Control, judged, smallest
 
-__all__ = ["HUMAN", "diverse"]
+__all__ = ["HUMAN", "answer", "diverse"]
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
 _CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampling"}
 _CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
+
+
+def answer(intervals: pd.DataFrame) -> Answer | None:
+    """Whose text comes nearer to the diversity of human text, or moves away from it, from λ = 1 to the smallest λ. None
+    if there is only one of them.
+
+    Args:
+        intervals: the table of `GenerationStudy`.
+    """
+    table = intervals[intervals["measure"] == "diversity"].sort_values("scale", kind="stable")
+    human = float(table.loc[table["decoder"] == HUMAN, "value"].iloc[0])
+    ends = table[(table["decoder"] != HUMAN) & (table["scale"] != 1)].dropna(subset="difference")
+    ends = ends.groupby("decoder", sort=False).first()
+    if ends.empty:
+        return None
+    before = ends["value"] - ends["difference"]
+    nearer = (ends["value"] - human).abs() < (before - human).abs()
+    said, target = [], f"that of human text ({human:.3f})"
+    for how, decoders in (("nearer to", ends.index[nearer]), ("farther from", ends.index[~nearer])):
+        if len(decoders):
+            changes = (
+                f"{_CALLED.get(name, name)} ({before[name]:.3f} to {ends['value'][name]:.3f})" for name in decoders
+            )
+            said.append(f"{how} {target} with {', '.join(changes)}")
+            target = "it"
+    scale = ends["scale"].iloc[0]
+    less = "Without b_LN" if scale == 0 else f"With {scale:g} times b_LN"
+    values = {"scale": scale, "human": human, "before": before.to_dict(), "after": ends["value"].to_dict()}
+    return Answer(f"{less}, the diversity of text is {' and '.join(said)}.", values)
 
 
 def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:

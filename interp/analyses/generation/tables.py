@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 
 from interp import models
 from interp.analyses.generation.columns import IN_PAPER, MEANINGS
-from interp.analyses.generation.findings import HUMAN, diverse
+from interp.analyses.generation.findings import HUMAN, answer, diverse
 from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
 from interp.analyses.generation.options import GenerationOptions, check_asked
 from interp.analyses.generation.uncertainty import intervals
@@ -38,7 +38,7 @@ from interp.models.head import prediction_head
 from interp.models.sites import Model, is_encoder
 from interp.passes.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
 from interp.passes.execution import Passes, Reading, asks, execute
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.intervals import about as intervals_of
 from interp.results.result import Result, provenance
 from interp.support.choices import Several, listed
@@ -80,6 +80,10 @@ class GenerationStudy(Result):
     texts: pd.DataFrame
     metrics: pd.DataFrame
     intervals: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.intervals)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -18,17 +18,49 @@ from interp.analyses.probing.over_tasks import (
     off_diagonal,
 )
 from interp.analyses.probing.rotations import LEAST_DENSE
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import Control, smallest
 from interp.support.words import count, printed
 
-__all__ = ["ZERO", "above_untrained", "beyond", "concentrated", "held", "needed", "some_general"]
+__all__ = ["ZERO", "above_untrained", "answer", "beyond", "concentrated", "held", "needed", "some_general"]
 
 ZERO = Control("", [0.0], "number")
 """What a difference is compared with that is 0 by chance."""
 _S = smallest("accuracy")
 _SIGNED = "{:+z.3f}"
 _PROBES = {"dense": "dense probes", "l0": "sparse probes", "topk": "probes of the top dimensions"}
+_WORDS = {"bag_of_words": "a bag of words"}
+_SHOWN_DIMS = 6
+
+
+def answer(
+    means: pd.DataFrame, by_state: pd.DataFrame, neurons_read: pd.DataFrame, state: int, n_dims: int, over: str
+) -> Answer:
+    """How many dimensions sparse probes read at one state, which of them for the most tasks, and how often they are
+    right, beside other probes.
+
+    Args:
+        means, by_state, neurons_read: tables of `ProbingStudy`.
+        state: the state of its findings.
+        n_dims: the length of a vector.
+        over: what the means are over, with their number.
+    """
+    accuracy = means[means["state"] == state].set_index("probe")["accuracy"]
+    probes = {probe: name for probe, name in (_PROBES | _WORDS).items() if probe in accuracy}
+    said = ", ".join(f"{name} {accuracy[probe]:.3f}" for probe, name in probes.items())
+    values: dict[str, Any] = {"state": state} | {probe: accuracy[probe] for probe in probes}
+    text = f"Accuracy at state {state}, mean over {over}: {said}."
+    if len(neurons_read):
+        values["n_read"] = n_dims * by_state.loc[by_state["state"] == state, "l0_open"].iloc[0]
+        top = neurons_read[neurons_read["read_by"] == neurons_read["read_by"].max()].head(_SHOWN_DIMS)
+        values |= {"dims": top["dim"].tolist(), "read_by": int(top["read_by"].iloc[0])}
+        dims = ", ".join(map(str, values["dims"]))
+        text += (
+            f" A sparse probe reads {values['n_read']:.1f} of {n_dims} dimensions on average; most often "
+            f"{'dimension' if len(top) == 1 else 'dimensions'} {dims}, for {count(values['read_by'], 'task')}"
+            f"{'' if len(top) == 1 else ' each'}."
+        )
+    return Answer(text, values)
 
 
 def beyond(differences: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:

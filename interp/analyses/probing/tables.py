@@ -17,9 +17,10 @@ from interp.analyses.probing.atlas.reading import unit_passes
 from interp.analyses.probing.atlas.sums import places
 from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
-from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
+from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
 from interp.analyses.probing.options import KS, ProbingOptions, Score, Unit
+from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.probes import pair_scores, probe
 from interp.analyses.probing.rotations import rotations
 from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer, transfer_of_words
@@ -34,7 +35,7 @@ from interp.corpora.sentences import sentence_rows
 from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.passes.execution import Passes, asks
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.result import provenance
 from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Several, listed
@@ -100,6 +101,12 @@ class ProbingStudy(Atlas, Sweep):
     ablation: pd.DataFrame
     views: pd.DataFrame
     contexts: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        over = Units.of(self.tasks["task"].tolist(), self.phenomenon_of).said if len(self.tasks) > 1 else "1 task"
+        state, n_dims = self.provenance["state"], self.neurons["dim"].nunique()
+        return answer(self.means, self.by_state, self.neurons_read, state, n_dims, over)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -9,13 +9,41 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import Control, judged, smallest
-from interp.support.words import printed
+from interp.support.words import capitalized, count, printed
 
-__all__ = ["sink_findings"]
+__all__ = ["answer", "sink_findings"]
 
 _FEWEST_HEADS = 5  # the number of heads that an interval needs
+
+
+def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer:
+    """How many heads have a sink at the first position in most rows, which of them the strongest, and what writes most
+    of the largest massive activation.
+
+    Args:
+        heads, writers: tables of `SinkStudy`.
+        epsilon: the study's epsilon.
+    """
+    first = heads[heads["first_position"] == 0]
+    sinks, top = first[first["rate"] > 0.5], first.nlargest(1, "attention").iloc[0]
+    head = f"L{top['layer']:.0f}H{top['head']:.0f}"
+    values: dict[str, Any] = {"n_sinks": len(sinks), "n_heads": len(first), "head": head}
+    values["attention"] = top["attention"]
+    said = [
+        f"In {len(sinks):,} of {count(len(first), 'head')} the first position draws more than {epsilon:g} of the "
+        f"attention in most rows; it draws most in {head}: {top['attention']:.3f}, where uniform attention would give "
+        f"it {top['uniform']:.3f}."
+    ]
+    if len(writers):
+        largest, name = _largest_writer(writers)
+        values |= {"writer": name, "dim": largest["dim"], "share": largest["share"]}
+        said.append(
+            f"{capitalized(name)} contribute{'' if name == 'embeddings' else 's'} {largest['share']:.0%} of the height "
+            f"of the largest massive activations, in dimension {largest['dim']}."
+        )
+    return Answer(" ".join(said), values)
 
 
 def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[Finding, ...]:
@@ -120,14 +148,16 @@ def _over_heads(values: Float[np.ndarray, " heads"]) -> tuple[float, float, floa
     return mean, mean - half, mean + half
 
 
-def _writer(writers: pd.DataFrame) -> Finding:
-    """Looks at the dimension and positions with the highest massive activations."""
+def _largest_writer(writers: pd.DataFrame) -> tuple[Any, str]:
+    """What adds most to the highest massive activations, those of one dimension at some positions; and its name."""
     heights = writers.groupby(["dim", "first_position"])["added"].transform("sum")
-    highest = writers[heights == heights.max()]
-    largest: Any = highest.sort_values("share").iloc[-1]
-    where = largest["component"]
-    if not pd.isna(largest["layer"]):
-        where = f"the {where} of block {largest['layer']}"
+    largest: Any = writers[heights == heights.max()].sort_values("share").iloc[-1]
+    component = largest["component"]
+    return largest, component if pd.isna(largest["layer"]) else f"the {component} of block {largest['layer']}"
+
+
+def _writer(writers: pd.DataFrame) -> Finding:
+    largest, where = _largest_writer(writers)
     added = printed(largest["added"], "{:,.0f}")
     return judged(
         question="Does one component write the massive activations?",

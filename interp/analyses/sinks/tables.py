@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.analyses.sinks.columns import IN_PAPER, MEANINGS
 from interp.analyses.sinks.dims import sink_dims
-from interp.analyses.sinks.findings import sink_findings
+from interp.analyses.sinks.findings import answer, sink_findings
 from interp.analyses.sinks.options import SinkOptions
 from interp.analyses.sinks.shuffled import ShuffledKeys, sampled_rows
 from interp.analyses.sinks.writers import WRITERS, MassiveWriters, why_no_writers
@@ -23,7 +23,7 @@ from interp.models.qk import check_layers, why_no_scores, why_unreadable
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, asks
 from interp.passes.observers import Observer
-from interp.results.findings import Finding, over_texts
+from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_seed
 from interp.support.choices import Several
@@ -55,6 +55,10 @@ class SinkStudy(Result):
     draws: pd.DataFrame
     dims: pd.DataFrame
     writers: pd.DataFrame
+
+    @property
+    def answer(self) -> Answer | None:
+        return answer(self.heads, self.writers, self.epsilon)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
