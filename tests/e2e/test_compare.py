@@ -10,6 +10,7 @@ import pytest
 from naming import naming
 
 from interp import pages
+from interp.analyses import registry
 from interp.analyses.encoding.page import sides as encoding_sides
 from interp.analyses.frequency.page import sides as frequency_sides
 from interp.analyses.probing.page import sides as probing_sides
@@ -192,7 +193,10 @@ def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys
         said += {f"Note: {caveat}." for result in reported[name].values() for caveat in result.caveats}
         absent = reported[name]["frequency"].left_out  # of tiny-bert, which continues no text
         said += [f"left out: {what} of {name}: {why}" for what, why in absent.items()]
-    assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted(said)
+    titles = {f"{registry.load(part).title}: " for name in MODELS for part in reported[name]}
+    answers = [line for line in lines if line.startswith(tuple(titles))]
+    assert len(answers) == sum(len(results) for results in reported.values())
+    assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted([*said, *answers])
 
 
 def test_the_comparison_in_a_browser(browser, page):

@@ -55,9 +55,9 @@ def test_an_effect_on_attention_is_stated_only_for_removed_dimensions(attended):
     section = attended.section
     assert section.findings == attended.findings
     steering = [one for one in section.findings if "steer attention" in one.question]
-    assert "Do the outlier dimensions steer attention more than other directions do?" in section.summary
-    assert f"in block {together['layer']} for " in section.summary
-    assert "39 random directions with the same values: median " in section.summary
+    assert "Do the outlier dimensions steer attention more than other directions do?" in str(section.findings[0])
+    assert f"in block {together['layer']} for " in str(section.findings[0])
+    assert "39 random directions with the same values: median " in str(section.findings[0])
     assert first["key_class"] == "cls"
     assert section.main == "ablation_0"
     assert [one.value for one in steering] == [
@@ -86,7 +86,7 @@ def test_an_effect_on_attention_is_stated_only_for_removed_dimensions(attended):
         attended, ablation=nothing, frames=frames.iloc[:0], outlier_share=attended.outlier_share.iloc[:0]
     ).section
     assert none.findings == ()
-    assert none.summary.startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
+    assert none.notes[0].startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_fit_is_stated_beside_the_theory(encoded):
     best = max(theory, key=lambda row: row["r2"])
     form = "{:.3f}, minus that of the theory without a fit ({}), {:.3f}, is {:+.3f} "
     said = form.format(fit["r2"], best["predictor"], best["r2"], best["beyond"]).replace("-", "−")
-    assert said in encoded.section.summary
+    assert said in str(encoded.section.findings[0])
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +148,9 @@ def test_probes_of_one_task_are_stated_as_numbers(probed):
     gap = f"{row['difference']:+z.3f}".replace("-", "−")
     counted = f"better on {row['above']:.0f} of 1 task and worse on {row['below']:.0f} (McNemar's test, p ≤ .05); "
     counted += f"the difference in accuracy (mean over 1 phenomenon) is {gap} (no interval: fewer than 5 phenomena); "
-    assert section.summary.startswith("Are dense probes more accurate than a bag of words? ")
-    assert counted in section.summary
-    assert section.summary.endswith("5 phenomena are the fewest that can decide it. Cannot tell.")
+    assert str(section.findings[0]).startswith("Are dense probes more accurate than a bag of words? ")
+    assert counted in str(section.findings[0])
+    assert str(section.findings[0]).endswith("5 phenomena are the fewest that can decide it. Cannot tell.")
 
 
 def test_top_k_alone_has_its_number(probed):
@@ -163,7 +163,7 @@ def test_top_k_alone_has_its_number(probed):
     accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
     assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
     assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.notes[0]
-    assert section.summary.startswith("Are probes of the top dimensions more accurate than a bag of words? ")
+    assert str(section.findings[0]).startswith("Are probes of the top dimensions more accurate than a bag of words? ")
 
 
 def test_texts_are_compared_at_the_scales_that_runs_share():

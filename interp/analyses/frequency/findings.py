@@ -34,13 +34,13 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
         kl, types, probabilities: tables of `BiasEffect`.
     """
     row: Any = next((row for row in (_ends(kl) if len(kl) else []) if row.scale != 1), None)
-    if row is None or not (kl["scale"] == 1).any():
+    unigram = types.set_index("token_id")["unigram"]
+    occurring = unigram[unigram > 0].sort_values(kind="stable").index
+    if row is None or occurring.empty or not (kl["scale"] == 1).any():
         return None
     edited, trained = (
         probabilities(bias=row.bias, scale=scale).set_index("token_id")["probability"] for scale in (row.scale, 1.0)
     )
-    unigram = types.set_index("token_id")["unigram"]
-    occurring = unigram[unigram > 0].sort_values(kind="stable").index
     ratios = np.log((edited[occurring] / trained[occurring]).to_numpy())
     n_rare, n_frequent = (math.ceil(share * len(ratios)) for share in (_RARE, _FREQUENT))
     rare, frequent = (math.exp(part.mean()) for part in (ratios[:n_rare], ratios[-n_frequent:]))

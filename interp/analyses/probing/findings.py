@@ -50,16 +50,15 @@ def answer(
     said = ", ".join(f"{name} {accuracy[probe]:.3f}" for probe, name in probes.items())
     values: dict[str, Any] = {"state": state} | {probe: accuracy[probe] for probe in probes}
     text = f"Accuracy at state {state}, mean over {over}: {said}."
-    if len(neurons_read):
+    if len(neurons_read) and "l0_open" in by_state:
         values["n_read"] = n_dims * by_state.loc[by_state["state"] == state, "l0_open"].iloc[0]
-        top = neurons_read[neurons_read["read_by"] == neurons_read["read_by"].max()].head(_SHOWN_DIMS)
+        top = neurons_read[neurons_read["read_by"] == neurons_read["read_by"].max()]
         values |= {"dims": top["dim"].tolist(), "read_by": int(top["read_by"].iloc[0])}
-        dims = ", ".join(map(str, values["dims"]))
-        text += (
-            f" A sparse probe reads {values['n_read']:.1f} of {n_dims} dimensions on average; most often "
-            f"{'dimension' if len(top) == 1 else 'dimensions'} {dims}, for {count(values['read_by'], 'task')}"
-            f"{'' if len(top) == 1 else ' each'}."
-        )
+        text += f" A sparse probe reads {values['n_read']:.1f} of {n_dims} dimensions on average"
+        if len(top) <= _SHOWN_DIMS:
+            dims = f"dimension{'s' * (len(top) > 1)} {', '.join(map(str, values['dims']))}"
+            text += f"; most often {dims}, for {count(values['read_by'], 'task')}{' each' * (len(top) > 1)}"
+        text += "."
     return Answer(text, values)
 
 
