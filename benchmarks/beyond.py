@@ -2,26 +2,36 @@
 
 Prints Markdown tables. Set INTERP_SHARED to use another folder in place of ../shared.
 
-    python benchmarks/beyond.py [directions] [mean] [sinks] [atlas] [units]
+    python benchmarks/beyond.py [directions] [mean] [writers] [sinks] [atlas] [units]
 """
 
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
+import torch
 from timing import markdown
 
 import interp
 from interp import encoding, frequency, probing
+from interp.analyses.frequency.components import FrequencyWriters, writers as written
 from interp.corpora import pairs
 from interp.corpora.controls import Swap, swapped
+from interp.corpora.tokens import encode
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from published import SMOLLM2, directories
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 YELP, STORIES = SHARED / "data/yelp/valid.txt", SHARED / "data/tinystories/tinystories_1000.json"
+WEBTEXT, WIKITEXT = SHARED / "data/webtext/webtext.test.jsonl", SHARED / "data/tinystories/wikitext_1000.json"
 MODELS = {
     "gpt2-yelp": SHARED / "models/gpt2-yelp",
     "llama-stories260k": SHARED / "models/llama-stories260k",
@@ -29,6 +39,7 @@ MODELS = {
     "tiny-bert": "tiny-bert",
 }
 Rows = Iterator[dict[str, str]]
+_ROW, _ROWS = 63, 160
 
 
 def directions() -> Rows:
@@ -82,6 +93,47 @@ def mean() -> Rows:
             drawn = study.controls.query("bias == 'mean' and kind == 'norm'")["kl_unigram_model"]
             row["random"] = f"{drawn.min():.3f} to {drawn.max():.3f}"
         yield row
+
+
+def writers() -> Rows:
+    """Which components write E[h], in 160 rows of 63 tokens, with u from the whole text."""
+    smollm2 = directories()[SMOLLM2]
+    for name, directory, text in (
+        (SMOLLM2, smollm2, WEBTEXT),
+        (SMOLLM2, smollm2, WIKITEXT),
+        (SMOLLM2, smollm2, STORIES),
+        ("llama-stories260k", MODELS["llama-stories260k"], STORIES),
+    ):
+        model = interp.load(directory)
+        texts = encode(model.tokenizer, list(interp.corpora.load(text)))
+        starts = ((text, start) for text in texts for start in range(0, len(text) - _ROW + 1, _ROW))
+        rows = [text[start : start + _ROW] for text, start in islice(starts, _ROWS)]
+        counts = np.bincount(np.concatenate(texts).astype(np.int64), minlength=model.cfg.d_vocab)
+        found = written(model, torch.tensor(rows), unigram=counts, progress=False)
+        yield {"model": name, "text": text.stem} | _slopes(found)
+
+
+def _slopes(found: FrequencyWriters) -> dict[str, str]:
+    table, dims = found.components, found.dims
+    blocks = table.dropna(subset="layer")
+    last = blocks["layer"] > blocks["layer"].max() - max(1, blocks["layer"].nunique() // 5)
+    whole = table.set_index("component")
+    row = {name: _interval(whole.loc[name], "slope", ".2f") for name in ("E[h]", "all attention", "all MLP")}
+    row |= {
+        "last fifth of blocks": f"{blocks.loc[last, 'slope'].sum():+.2f}",
+        "most": _component(blocks.loc[blocks["slope"].idxmax()]),
+        "least": _component(blocks.loc[blocks["slope"].idxmin()]),
+    }
+    row |= {
+        f"p ≤ .05, {kind}": f"{(blocks[f'p_{kind}'] <= 0.05).sum()} of {len(blocks)}"
+        for kind in ("isotropic", "embeddings")
+    }
+    row["four dimensions"] = ", ".join(map(str, dims["dim"][:4]))
+    return row | {"their share of |E[h]|²": _interval(dims.iloc[3], "cumulative_share", ".2f")}
+
+
+def _component(row: pd.Series) -> str:
+    return f"{row['component']} of block {row['layer']}: {row['slope']:+.2f}"
 
 
 def sinks() -> Rows:
@@ -180,7 +232,7 @@ def _interval(row: Any, name: str, form: str) -> str:
 
 
 TABLES: dict[str, Callable[[], Rows]] = {
-    "directions": directions, "mean": mean, "sinks": sinks, "atlas": atlas, "units": units,
+    "directions": directions, "mean": mean, "writers": writers, "sinks": sinks, "atlas": atlas, "units": units,
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from interp.analyses.encoding.figures import (
     pruning,
     steering,
 )
-from interp.analyses.frequency.figures import bias_curve, bias_ratio, kl_by_scale, projection
+from interp.analyses.frequency.figures import bias_curve, bias_ratio, frequency_writers, kl_by_scale, projection
 from interp.analyses.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.analyses.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
 from interp.analyses.probing.atlas.figures import (
@@ -60,8 +60,8 @@ from interp.results.result import Result
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
     "bias_curve", "bias_ratio", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
-    "dimension_slopes", "direction_atlas", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement",
-    "general_probes", "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension",
+    "dimension_slopes", "direction_atlas", "direction_cosines", "dynamics", "embedding_scatter", "frequency_writers",
+    "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension",
     "neuron_overlap", "neurons", "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity",
     "probability_fit", "probe_ablation", "probe_view", "projection", "pruned_texts", "pruning", "random_dims",
     "random_dims_by_state", "random_directions", "shared_units", "show_images", "sink_heads", "sink_positions",

@@ -38,7 +38,7 @@ _CLASS_WORD = {
 _CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
-_PLURAL = {"phenomenon": "phenomena"}
+_PLURAL = {"frequency": "frequencies", "phenomenon": "phenomena"}
 _DECIMALS = re.compile(r"\.(\d+)f")
 _SYMBOL = re.compile(r"[Α-Ωα-ω]|\w+[_(]")
 _SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")

@@ -105,6 +105,7 @@ CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
     "LogProbabilities": [],
     "MassiveActivations": [],
     "MassiveWriters": [],
+    "MeanParts": [],
     "MeanPredictions": [
         lambda model: MeanPredictions(model, [Variant(), Variant(shift=SHIFT)]),
         lambda model: MeanPredictions(model, [Variant(), Variant(shift=2 * SHIFT)]),

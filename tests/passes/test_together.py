@@ -22,6 +22,7 @@ from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions
+from interp.analyses.frequency.components import MeanParts
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
@@ -29,6 +30,7 @@ from interp.instruments.logits import SiteMean
 from interp.instruments.massive import MassiveActivations
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
+from interp.instruments.regression import raw_head
 from interp.instruments.scores import ScoreContributions
 from interp.instruments.sinks import Sinks
 from interp.passes.contexts import LargestTokens
@@ -63,6 +65,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
     "MassiveActivations": lambda model: MassiveActivations(model),
     "MassiveWriters": lambda model: MassiveWriters(model),
+    "MeanParts": lambda model: MeanParts(model, raw_head(model)),
     "MeanPredictions": lambda model: MeanPredictions(
         model, [Variant(), Variant(shift=SHIFT), Variant(shift=40 * SHIFT)]
     ),
@@ -82,7 +85,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
         model, [(9, 0.5, [0.0]), (10, 0.0, [0.7])], np.linspace(-1, 1, 16)[None]
     ),
 }
-FOR_DECODERS = {"MassiveWriters", "NeuronEffects"}
+FOR_DECODERS = {"MassiveWriters", "MeanParts", "NeuronEffects"}
 OF_PAIRS = {"Scale", "TokenScores", "UnitSums"}
 """Observers that read their own batches, which tests/probing/test_atlas.py and test_scores.py test."""
 

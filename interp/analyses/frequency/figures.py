@@ -6,17 +6,35 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency.components import FrequencyWriters
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
-from interp.figures.style import BIAS_LOOKS, BIAS_NAME, CHANCE, GREY, LOG, TITLE_NAME, figure, scale_styles, translucent
+from interp.figures.style import (
+    BIAS_LOOKS,
+    BIAS_NAME,
+    CHANCE,
+    COLOURS,
+    GREY,
+    LOG,
+    TITLE_NAME,
+    Style,
+    figure,
+    scale_styles,
+    translucent,
+)
 from interp.models.head import Bias
 from interp.support.choices import Direction
 from interp.support.words import printed
 
-__all__ = ["bias_curve", "bias_ratio", "kl_by_scale", "projection"]
+__all__ = ["bias_curve", "bias_ratio", "frequency_writers", "kl_by_scale", "projection"]
 
 _MOST_CURVES = 5
+_SO_FAR: Style = {"name": "sum so far", "color": GREY, "dash": "dot"}
+_WRITERS: dict[str, Style] = {
+    "attention": {"name": "attention", "color": COLOURS[0], "symbol": "circle"},
+    "MLP": {"name": "MLP", "color": COLOURS[1], "symbol": "square"},
+}
 _ADDED = {"last": ("b<sub>last</sub>", "bias_last")} | {
     name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for name in ("ln", "mean", "slope")
 }
@@ -139,6 +157,28 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     ends = log_u.iloc[[0, -1]] if len(seen) else log_u
     fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
     add_series(out, fitted, {"name": "least squares", "color": GREY, "dash": "dash"}, hoverinfo="skip")
+    return out
+
+
+def frequency_writers(found: FrequencyWriters) -> Figure:
+    """The slope on log u of what the attention and the MLP of each block add to the logits through E[h], with 95 %
+    intervals, and its sum so far.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> found = interp.frequency.components.writers(model, interp.corpora.load("bundled", limit=60), progress=False)
+        >>> [trace.name for trace in frequency_writers(found).data]
+        ['sum so far', 'attention', 'MLP']
+    """
+    out = figure("Who writes word frequency", "block", "slope on log u, nats", subtitle="with 95 % intervals")
+    blocks = found.components.dropna(subset="layer").set_index("layer")
+    hover = "block %{x}<br>%{y:+.3f}"
+    add_series(out, blocks["cumulative_slope"].groupby(level=0).last(), _SO_FAR, hover=hover, legend=True)
+    for name, look in _WRITERS.items():
+        part = blocks[blocks["component"] == name]
+        bars = error_bars(part["slope"], part["slope_low"], part["slope_high"])
+        add_series(out, part["slope"], look, hover=hover, legend=True, error_y=bars)
     return out
 
 
