@@ -39,7 +39,6 @@ MODELS = {
     "tiny-bert": "tiny-bert",
 }
 Rows = Iterator[dict[str, str]]
-_ROW, _ROWS = 63, 160
 
 
 def directions() -> Rows:
@@ -96,21 +95,24 @@ def mean() -> Rows:
 
 
 def writers() -> Rows:
-    """Which components write E[h], in 160 rows of 63 tokens, with u from the whole text."""
+    """Which components write E[h], in 160 rows of 63 tokens (of reviews, which are short, 15), with u from the text."""
     smollm2 = directories()[SMOLLM2]
     for name, directory, text in (
         (SMOLLM2, smollm2, WEBTEXT),
         (SMOLLM2, smollm2, WIKITEXT),
         (SMOLLM2, smollm2, STORIES),
         ("llama-stories260k", MODELS["llama-stories260k"], STORIES),
+        ("gpt2-yelp", MODELS["gpt2-yelp"], YELP),
+        ("tiny-gpt2", "tiny-gpt2", "bundled"),
     ):
         model = interp.load(directory)
         texts = encode(model.tokenizer, list(interp.corpora.load(text)))
-        starts = ((text, start) for text in texts for start in range(0, len(text) - _ROW + 1, _ROW))
-        rows = [text[start : start + _ROW] for text, start in islice(starts, _ROWS)]
+        length = 15 if text == YELP else 63
+        starts = ((ids, start) for ids in texts for start in range(0, len(ids) - length + 1, length))
+        rows = [ids[start : start + length] for ids, start in islice(starts, 160)]
         counts = np.bincount(np.concatenate(texts).astype(np.int64), minlength=model.cfg.d_vocab)
         found = written(model, torch.tensor(rows), unigram=counts, progress=False)
-        yield {"model": name, "text": text.stem} | _slopes(found)
+        yield {"model": name, "text": Path(text).stem} | _slopes(found)
 
 
 def _slopes(found: FrequencyWriters) -> dict[str, str]:
@@ -119,6 +121,7 @@ def _slopes(found: FrequencyWriters) -> dict[str, str]:
     last = blocks["layer"] > blocks["layer"].max() - max(1, blocks["layer"].nunique() // 5)
     whole = table.set_index("component")
     row = {name: _interval(whole.loc[name], "slope", ".2f") for name in ("E[h]", "all attention", "all MLP")}
+    row["b_LN"] = _interval(whole.loc["b_LN"], "slope", ".2f") if "b_LN" in whole.index else ""
     row |= {
         "last fifth of blocks": f"{blocks.loc[last, 'slope'].sum():+.2f}",
         "most": _component(blocks.loc[blocks["slope"].idxmax()]),
