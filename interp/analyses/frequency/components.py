@@ -160,23 +160,23 @@ def writers(
     model: Model, text_or_batches: Text, *, unigram: Counts | None = None, progress: bool = True
 ) -> Passes[FrequencyWriters]:
     """Which components write the direction along which the mean prediction follows word frequency, and in which
-        dimensions it lies.
+    dimensions it lies.
 
-        Args:
-            text_or_batches: the text that the model reads.
-            unigram: word frequencies; see `interp.frequency.bias_effect`. Default: those of the text.
+    Args:
+        text_or_batches: the text that the model reads.
+        unigram: word frequencies; see `interp.frequency.bias_effect`. Default: those of the text.
 
-        Raises:
+    Raises:
         ValueError: the model is an encoder, folded, or such that its attention and MLPs do not add up to the head's
             input; or log u does not vary over three types or more.
         RuntimeError: the head has other hooks.
 
     Examples:
-            >>> import interp
-            >>> model = interp.load("tiny-gpt2")
-            >>> found = writers(model, interp.corpora.load("bundled", limit=60), progress=False)
-            >>> found.components.query("component == 'E[h]'")["slope"].round(1).item()
-            0.8
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> found = writers(model, interp.corpora.load("bundled", limit=60), progress=False)
+        >>> found.components.query("component == 'E[h]'")["slope"].round(1).item()
+        0.8
     """
     refuse_hooks(model)
     head = raw_head(model)
