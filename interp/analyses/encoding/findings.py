@@ -37,7 +37,7 @@ def answer(regression: pd.DataFrame, removable: pd.DataFrame, steering_error: pd
     for error in missed["error"].head(1):
         values["steering_factor"] = math.exp(error)
         said.append(
-            f"Asked to make tokens 1/5 to 5 times as probable, steering along A misses by a factor of "
+            "Asked to change a token's probability at most fivefold, steering along A misses by a factor of "
             f"{math.exp(error):.2f} in the median."
         )
     for fraction in removable.query("basis == 'axis' and order == 'spearman'")["95%"]:
