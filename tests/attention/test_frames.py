@@ -269,8 +269,9 @@ def test_ordinary_dimensions_do_not_steer_attention(wide):
     assert np.mean([one.p <= 0.05 for one in found]) <= 0.15
 
 
-def test_a_planted_dimension_steers_attention(wide):
-    """Large at one class, and read by the keys along the mean query."""
+@pytest.fixture
+def planted(wide):
+    """Dimension 5 is large at the class a, and read by the keys of block 0 along the mean query."""
     model, batches = wide
     with torch.no_grad():
         embeddings, weight = model.embed.W_E.clone(), model.blocks[0].attn.W_K.clone()
@@ -282,14 +283,28 @@ def test_a_planted_dimension_steers_attention(wide):
         (q,) = seen.values()
         query = q.mean((0, 1))
         model.blocks[0].attn.W_K[:, 5] = 0.8 * query / query.norm(dim=1, keepdim=True)
-    found = judged(model, batches, [5, 11])
+    yield model, batches
     with torch.no_grad():
         model.embed.W_E.copy_(embeddings)
         model.blocks[0].attn.W_K.copy_(weight)
-    planted = found["Does outlier dimension 5 steer attention more than other directions do?"]
-    assert planted.verdict == "yes"
-    assert "in block 0 for the class a (from " in planted.measure
+
+
+def test_a_planted_dimension_steers_attention(planted):
+    found = judged(*planted, [5, 11])
+    of_planted = found["Does outlier dimension 5 steer attention more than other directions do?"]
+    assert of_planted.verdict == "yes"
+    assert "in block 0 for the class a (from " in of_planted.measure
     assert found["Does outlier dimension 11 steer attention more than other directions do?"].verdict != "yes"
+
+
+def test_a_planted_dimension_is_the_answer(planted):
+    found = attention.study(*planted, key_classes=CLASSES, progress=False).answer
+    assert found.text.startswith("Dimension 5 sets one class of keys apart most: in block 0 it makes ")
+    assert (found.values["dim"], found.values["layer"], found.values["key_class"]) == (5, 0, "a")
+    assert found.values["share"] > 0.5
+    assert 5 in found.values["outliers"]
+    assert (found.values["removed_layer"], found.values["removed_class"]) == (0, "a")
+    assert found.values["attention_after"] < 0.6 * found.values["attention_before"]
 
 
 def test_shares_of_outliers_by_brute_force(load_toy):
