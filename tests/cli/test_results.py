@@ -25,6 +25,7 @@ from interp.cli.app import app
 from interp.cli.config import expanded
 from interp.cli.output import _shown
 from interp.corpora.unigrams import Unigrams
+from interp.results.findings import counted
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def test_a_command_ends_with_what_was_found(run: Any, tmp_path: Path, capsys: py
     assert lines[1].startswith("bias\tscale\t")
     assert len(run.found.findings) >= 2
     head = lines.index("# findings: random-gpt2 on corpus.txt")
-    said = [*map(str, run.found.findings), *(f"Note: {caveat}." for caveat in run.found.caveats)]
+    answer = f"Word frequency in the prediction head: {run.found.answer} Verdicts: {counted(run.found.findings)}."
+    said = [answer, *map(str, run.found.findings), *(f"Note: {caveat}." for caveat in run.found.caveats)]
     assert lines[head + 1 :] == [*said, f"written to {tmp_path / 'a' / 'index.html'}"]
     assert main([*run.command, "--json", "--out", str(tmp_path / "b")]) == 0
     printed = json.loads(capsys.readouterr().out)

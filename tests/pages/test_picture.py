@@ -38,7 +38,7 @@ def test_a_page_with_an_address_has_a_picture(run: Path, address: str) -> None:
     assert told["og:image"] == "https://example.org/runs/a/index.png"
     assert (told["og:image:width"], told["og:image:height"]) == ("1200", "630")
     assert told["og:title"].startswith("interp · ")
-    assert "steer attention" in told["og:description"]
+    assert "sets one class of keys apart most" in told["og:description"]
     drawn = imread(run / "index.png")[..., :3]
     assert drawn.shape == (630, 1200, 3)
     dark = (drawn < 0.6).all(2)
