@@ -166,7 +166,8 @@ class Result:
         answer = [str(self.answer)] if self.answer else []
         findings = [*map(str, self.findings)]
         if len(findings) > 2:
-            findings[1:] = [f"… and {len(findings) - 1} more ({counted(self.findings)} in all): print(result.summary())"]
+            verdicts = f"{counted(self.findings)} in all"
+            findings[1:] = [f"… and {len(findings) - 1} more ({verdicts}): print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
         lines = [f"{type(self).__name__}{where}", *answer, *findings, *([f"tables: {tables}"] if tables else [])]
         lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
