@@ -76,6 +76,12 @@ def test_which_dimensions_decide_attention():
     )
     alone = of_attention(gaps, outliers.iloc[:1], frames[frames["dims"] == "9"], WORDS, "residual")
     assert "Without outlier dimension 9 in the residual stream that enters block 3, attention" in alone.text
+    each = of_attention(gaps, outliers, frames[frames["dims"] != "all"], WORDS, "residual")
+    assert each.text.endswith(
+        "Without outlier dimension 9 in the residual stream that enters block 3, attention to the first token goes "
+        "from 0.600 to 0.200."
+    )
+    assert each.values["removed"] == [9]
     nothing = of_attention(gaps.iloc[:0], outliers.iloc[:0], frames.iloc[:0], WORDS, "keys")
     assert str(nothing) == "No dimension of the residual stream is an outlier."
 

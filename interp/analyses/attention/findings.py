@@ -25,8 +25,8 @@ _CONTROLS = {"directions": "random directions with the same values", "ordinary":
 def answer(
     largest_gaps: pd.DataFrame, outliers: pd.DataFrame, frames: pd.DataFrame, words: Mapping[str, str], where: Where
 ) -> Answer:
-    """Which dimension sets a class of keys apart most, which dimensions are outliers, and what attention loses without
-    them.
+    """Which dimension sets a class of keys apart most, and how attention changes without all outlier dimensions, or
+    without the one that changes it most if they were removed one by one only.
 
     Args:
         largest_gaps, outliers, frames: tables of `AttentionStudy`.
@@ -41,11 +41,13 @@ def answer(
             f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
         )
     removed = frames[(frames["kind"] == "removed") & frames["log_odds"].notna()]
-    for row in removed[removed["dims"] == (ALL if ALL in set(removed["dims"]) else removed["dims"].min())].itertuples():
-        values |= {"removed_layer": row.layer, "removed_class": row.key_class}
+    size = removed["log_odds"].abs().where(removed["dims"] != ALL, np.inf)
+    for row in removed.loc[size.nlargest(1).index].itertuples():
+        dims = values["outliers"] if row.dims == ALL else [int(row.dims)]
+        values |= {"removed": dims, "removed_layer": row.layer, "removed_class": row.key_class}
         values |= {"attention_before": row.attention_before, "attention_after": row.attention_after}
         said.append(
-            f"Without {_dims(values['outliers'])} in {_FROM[where].format(f'block {row.layer}')}, attention to "
+            f"Without {_dims(dims)} in {_FROM[where].format(f'block {row.layer}')}, attention to "
             f"{_named(row.key_class, words)} goes from {_share(row.attention_before)} to {_share(row.attention_after)}."
         )
     if not values["outliers"]:
