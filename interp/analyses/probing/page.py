@@ -8,7 +8,6 @@ import pandas as pd
 from interp.analyses.probing import across_tasks, figures as plots
 from interp.analyses.probing.atlas import figures as atlas_plots
 from interp.analyses.probing.columns import KINDS
-from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.tables import ProbingStudy
 from interp.analyses.probing.uncertainty import averaged
 from interp.figures.draw import add_series, only
@@ -83,7 +82,7 @@ def section(study: ProbingStudy) -> Section:
     if not study.agreement.empty:
         figures["agreement"] = plots.gate_agreement(study)
     at = {
-        f"Means over {_units(study).said} at state {state}": study.means,
+        f"Means over {study.averaged_over.said} at state {state}": study.means,
         f"Probes compared at state {state}": study.differences,
     }
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
@@ -94,7 +93,7 @@ def section(study: ProbingStudy) -> Section:
         tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
         contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
     if not study.judgement_means.empty:
-        tables[f"The model's own accuracy on all pairs, mean over {_units(study).said}"] = study.judgement_means
+        tables[f"The model's own accuracy on all pairs, mean over {study.averaged_over.said}"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -176,7 +175,7 @@ def _hard_tasks(study: ProbingStudy) -> str:
 
 def _notes(study: ProbingStudy) -> Iterator[str]:
     """The accuracies, each with its controls."""
-    of = f"mean over {_units(study).said}" if len(study.tasks) > 1 else "1 task"
+    of = f"mean over {study.averaged_over.said}" if len(study.tasks) > 1 else "1 task"
     first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
     yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
     if "topk" not in first and (top := _accuracies(study, ["topk"])):
@@ -192,11 +191,6 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
         yield worth
     if groups := _groups(study):
         yield groups
-
-
-def _units(study: ProbingStudy) -> Units:
-    """What the means of the study are over."""
-    return Units.of(study.tasks["task"].tolist(), study.phenomenon_of)
 
 
 def _worth(study: ProbingStudy) -> str:

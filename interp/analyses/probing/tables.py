@@ -104,9 +104,14 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def answer(self) -> Answer | None:
-        over = Units.of(self.tasks["task"].tolist(), self.phenomenon_of).said if len(self.tasks) > 1 else "1 task"
+        over = self.averaged_over.said if len(self.tasks) > 1 else "1 task"
         state, n_dims = self.provenance["state"], self.neurons["dim"].nunique()
         return answer(self.means, self.by_state, self.neurons_read, state, n_dims, over)
+
+    @property
+    def averaged_over(self) -> Units:
+        """What the means of the study are over."""
+        return Units.of(self.tasks["task"].tolist(), self.phenomenon_of)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
