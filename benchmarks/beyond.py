@@ -111,12 +111,12 @@ def writers() -> Rows:
         starts = ((ids, start) for ids in texts for start in range(0, len(ids) - length + 1, length))
         rows = [ids[start : start + length] for ids, start in islice(starts, 160)]
         counts = np.bincount(np.concatenate(texts).astype(np.int64), minlength=model.cfg.d_vocab)
-        found = written(model, torch.tensor(rows), unigram=counts, progress=False)
-        yield {"model": name, "text": Path(text).stem} | _slopes(found)
+        ledger = written(model, torch.tensor(rows), unigram=counts, progress=False)
+        yield {"model": name, "text": Path(text).stem} | _slopes(ledger)
 
 
-def _slopes(found: FrequencyWriters) -> dict[str, str]:
-    table, dims = found.components, found.dims
+def _slopes(ledger: FrequencyWriters) -> dict[str, str]:
+    table, dims = ledger.components, ledger.dims
     blocks = table.dropna(subset="layer")
     last = blocks["layer"] > blocks["layer"].max() - max(1, blocks["layer"].nunique() // 5)
     whole = table.set_index("component")

@@ -84,6 +84,15 @@ def test_an_mlp_that_writes_word_frequency_is_found_and_others_are_not():
     assert (ordinary["p_isotropic"] <= 0.05).sum() <= 1
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_both_backends_have_the_same_writers(kind, load_toy, texts):
+    hooked, bridge = (
+        components.writers(load_toy(kind, backend=backend), texts, unigram=COUNTS, progress=False).components
+        for backend in ("hooked", "bridge")
+    )
+    pd.testing.assert_frame_equal(hooked, bridge, rtol=1e-3, atol=1e-5)
+
+
 def test_figures_and_intervals(load_toy, texts):
     from interp import plots
 

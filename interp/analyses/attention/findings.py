@@ -32,11 +32,11 @@ def answer(
         largest_gaps, outliers, frames: tables of `AttentionStudy`.
         words, where: see `steered`.
     """
-    said, values = [], {"outliers": sorted(outliers["dim"].unique().tolist())}
+    sentences, values = [], {"outliers": sorted(outliers["dim"].unique().tolist())}
     row: Any
     for row in largest_gaps.nlargest(1, "abs_share").itertuples():
         values |= {"dim": row.dim, "layer": row.layer, "key_class": row.key_class, "share": row.abs_share}
-        said.append(
+        sentences.append(
             f"Dimension {row.dim} sets one class of keys apart most: in block {row.layer} it makes {row.abs_share:.0%} "
             f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
         )
@@ -46,13 +46,13 @@ def answer(
         dims = values["outliers"] if row.dims == ALL else [int(row.dims)]
         values |= {"removed": dims, "removed_layer": row.layer, "removed_class": row.key_class}
         values |= {"attention_before": row.attention_before, "attention_after": row.attention_after}
-        said.append(
+        sentences.append(
             f"Without {_dims(dims)} in {_FROM[where].format(f'block {row.layer}')}, attention to "
             f"{_named(row.key_class, words)} goes from {_share(row.attention_before)} to {_share(row.attention_after)}."
         )
     if not values["outliers"]:
-        said.append("No dimension of the residual stream is an outlier.")
-    return Answer(" ".join(said), values)
+        sentences.append("No dimension of the residual stream is an outlier.")
+    return Answer(" ".join(sentences), values)
 
 
 def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Iterator[Finding]:

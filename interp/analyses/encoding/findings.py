@@ -29,22 +29,24 @@ def answer(regression: pd.DataFrame, removable: pd.DataFrame, steering_error: pd
     """
     fit = regression.set_index("target").loc["-log alpha"]
     values: dict[str, Any] = {"cv_r2": fit["cv_r2"], "n_types": fit["n_types"]}
-    said = [
+    sentences = [
         f"A linear function of the {fit['n_dims']:.0f} dimensions of an output embedding predicts −log α of tokens "
         f"left out of the fit with R² = {fit['cv_r2']:.3f}."
     ]
     missed = steering_error.query("text == 'fitted' and group == 'all' and shift == 'regression'")
     for error in missed["error"].head(1):
         values["steering_factor"] = math.exp(error)
-        said.append(
+        sentences.append(
             "Asked to change a token's probability at most fivefold, steering along A misses by a factor of "
             f"{math.exp(error):.2f} in the median."
         )
     for fraction in removable.query("basis == 'axis' and order == 'spearman'")["95%"]:
         values["removable"] = fraction
         share = f"{fraction:.0%}" if fraction else "Less than 1%"
-        said.append(f"{share} of the dimensions can be removed before more than 5% of the most probable tokens change.")
-    return Answer(" ".join(said), values)
+        sentences.append(
+            f"{share} of the dimensions can be removed before more than 5% of the most probable tokens change."
+        )
+    return Answer(" ".join(sentences), values)
 
 
 def beyond_theory(theory: pd.DataFrame) -> Finding:

@@ -6,8 +6,8 @@ and nothing in an RMSNorm,
 
     E[h] = Σ_c m_c + b_LN,    m_c = E[N(x_c)/s(x)] ⊙ γ,
 
-where each position has the s of its own stream. The least-squares slope of what a
-vector m adds to the logits, `m W_U`, on log u over the types that occur is linear in m:
+where each position has the s of its own stream. The least-squares slope of what a vector m adds to the logits, `m W_U`,
+on log u over the types that occur is linear in m:
 
     τ(m) = m · β,    β = Σ_w (log u_w − mean) E_w / Σ_w (log u_w − mean)²,
 
@@ -174,8 +174,8 @@ def writers(
     Examples:
         >>> import interp
         >>> model = interp.load("tiny-gpt2")
-        >>> found = writers(model, interp.corpora.load("bundled", limit=60), progress=False)
-        >>> found.components.query("component == 'E[h]'")["slope"].round(1).item()
+        >>> ledger = writers(model, interp.corpora.load("bundled", limit=60), progress=False)
+        >>> ledger.components.query("component == 'E[h]'")["slope"].round(1).item()
         0.8
     """
     refuse_hooks(model)
@@ -185,8 +185,8 @@ def writers(
     u = counts.distribution
     seen = (u > 0) & head.real.cpu().numpy()
     if (n_different := len(set(u[seen]))) < 2 or seen.sum() < 3:
-        found = f"{seen.sum():,} types occur, with {count(n_different, 'frequency')}"
-        raise ValueError(f"log u must vary over three types or more, but {found}; give more text")
+        occurring = f"{seen.sum():,} types occur, with {count(n_different, 'frequency')}"
+        raise ValueError(f"log u must vary over three types or more, but {occurring}; give more text")
     parts = MeanParts(model, head)
     yield [Reading("writers of word frequency", prepared, [parts])]
 
@@ -222,6 +222,6 @@ def _dims(parts: MeanParts, mean: Float[np.ndarray, " d_model"], beta: Float[np.
     measures: dict[str, Callable[[Any], Any]] = {"share": shares, "cumulative_share": lambda v: shares(v).cumsum()}
     measures["slope"] = lambda vectors: vectors[-1][order] * beta[order]
     for name, of in measures.items():
-        found = parts.jackknife(of)
-        table[with_ends([name])] = np.stack([found.value, found.low, found.high], 1)
+        measure = parts.jackknife(of)
+        table[with_ends([name])] = np.stack([measure.value, measure.low, measure.high], 1)
     return table

@@ -160,19 +160,20 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     return out
 
 
-def frequency_writers(found: FrequencyWriters) -> Figure:
+def frequency_writers(ledger: FrequencyWriters) -> Figure:
     """The slope on log u of what the attention and the MLP of each block add to the logits through E[h], with 95 %
     intervals, and its sum so far.
 
     Examples:
         >>> import interp
         >>> model = interp.load("tiny-gpt2")
-        >>> found = interp.frequency.components.writers(model, interp.corpora.load("bundled", limit=60), progress=False)
-        >>> [trace.name for trace in frequency_writers(found).data]
+        >>> text = interp.corpora.load("bundled", limit=60)
+        >>> ledger = interp.frequency.components.writers(model, text, progress=False)
+        >>> [trace.name for trace in frequency_writers(ledger).data]
         ['sum so far', 'attention', 'MLP']
     """
     out = figure("Who writes word frequency", "block", "slope on log u, nats", subtitle="with 95 % intervals")
-    blocks = found.components.dropna(subset="layer").set_index("layer")
+    blocks = ledger.components.dropna(subset="layer").set_index("layer")
     hover = "block %{x}<br>%{y:+.3f}"
     add_series(out, blocks["cumulative_slope"].groupby(level=0).last(), _SO_FAR, hover=hover, legend=True)
     for name, look in _WRITERS.items():

@@ -30,18 +30,18 @@ def answer(intervals: pd.DataFrame) -> Answer | None:
         return None
     before = ends["value"] - ends["difference"]
     nearer = (ends["value"] - human).abs() < (before - human).abs()
-    said, target = [], f"that of human text ({human:.3f})"
+    parts, target = [], f"that of human text ({human:.3f})"
     for how, decoders in (("nearer to", ends.index[nearer]), ("farther from", ends.index[~nearer])):
         if len(decoders):
             changes = (
                 f"{_CALLED.get(name, name)} ({before[name]:.3f} to {ends['value'][name]:.3f})" for name in decoders
             )
-            said.append(f"{how} {target} with {', '.join(changes)}")
+            parts.append(f"{how} {target} with {', '.join(changes)}")
             target = "it"
     scale = ends["scale"].iloc[0]
     less = "Without b_LN" if scale == 0 else f"With {scale:g} times b_LN"
     values = {"scale": scale, "human": human, "before": before.to_dict(), "after": ends["value"].to_dict()}
-    return Answer(f"{less}, the diversity of text is {' and '.join(said)}.", values)
+    return Answer(f"{less}, the diversity of text is {' and '.join(parts)}.", values)
 
 
 def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer
     head = f"L{top['layer']:.0f}H{top['head']:.0f}"
     values: dict[str, Any] = {"n_sinks": len(sinks), "n_heads": len(first), "head": head}
     values["attention"] = top["attention"]
-    said = [
+    sentences = [
         f"In {len(sinks):,} of {count(len(first), 'head')} the first position draws more than {epsilon:g} of the "
         f"attention in most rows; it draws most in {head}: {top['attention']:.3f}, where uniform attention would give "
         f"it {top['uniform']:.3f}."
@@ -39,11 +39,11 @@ def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer
     if len(writers):
         largest, name = _largest_writer(writers)
         values |= {"writer": name, "dim": largest["dim"], "share": largest["share"]}
-        said.append(
+        sentences.append(
             f"{capitalized(name)} contribute{'' if name == 'embeddings' else 's'} {largest['share']:.0%} of the height "
             f"of the largest massive activations, in dimension {largest['dim']}."
         )
-    return Answer(" ".join(said), values)
+    return Answer(" ".join(sentences), values)
 
 
 def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[Finding, ...]:
