@@ -298,13 +298,23 @@ def test_a_planted_dimension_steers_attention(planted):
 
 
 def test_a_planted_dimension_is_the_answer(planted):
-    found = attention.study(*planted, key_classes=CLASSES, progress=False).answer
+    model, batches = planted
+    study = attention.study(model, batches, key_classes=CLASSES, progress=False)
+    found = study.answer
     assert found.text.startswith("Dimension 5 sets one class of keys apart most: in block 0 it makes ")
     assert (found.values["dim"], found.values["layer"], found.values["key_class"]) == (5, 0, "a")
     assert found.values["share"] > 0.5
     assert 5 in found.values["outliers"]
     assert (found.values["removed_layer"], found.values["removed_class"]) == (0, "a")
     assert found.values["attention_after"] < 0.6 * found.values["attention_before"]
+    keys = study.ablation.query("layer == 0 and dim == 5")
+    means = np.zeros(model.cfg.d_model)
+    means[5] = (keys["magnitude"] ** 2 - keys["removed"] ** 2).iloc[0] ** 0.5
+    with model.hooks(fwd_hooks=hooks.ablate_dims(model, 0, [5], where="keys", mode="mean", means=means)):
+        without = attention.attention_by_class(model, batches, layers=[0], key_classes=CLASSES, progress=False)
+    expected = without[without["key_class"] == "a"]["sum"].mean()
+    assert found.values["attention_without_dim"] == pytest.approx(expected, rel=1e-4)
+    assert f" to {expected:.3f}. Without the " in found.text
 
 
 def test_shares_of_outliers_by_brute_force(load_toy):

@@ -68,21 +68,24 @@ def test_which_dimensions_decide_attention():
     of = {"kind": ["removed", "removed", "removed", "frame"], "dims": ["2", "9", "all", "all"]}
     frames = pd.DataFrame(of | {"layer": [1, 3, 3, 3], "key_class": "first", "log_odds": [0.1, -2.0, -2.5, 0.4]})
     frames = frames.assign(attention_before=0.6, attention_after=[0.62, 0.2, 0.1, 0.6])
-    found = of_attention(gaps, outliers, frames, WORDS, "keys")
+    ablation = gaps.assign(dim=9, attention_before=0.61, attention_after=0.3)
+    found = of_attention(gaps, ablation, outliers, frames, WORDS, "keys")
     assert (found.values["dim"], found.values["layer"], found.values["outliers"]) == (9, 3, [2, 9])
+    assert found.values["attention_without_dim"] == 0.3
     assert found.text.endswith(
+        "Without it in the keys of this block, attention to the first token goes from 0.610 to 0.300. "
         "Without the 2 outlier dimensions (2, 9) in the keys of block 3, attention to the first token goes from 0.600 "
         "to 0.100."
     )
-    alone = of_attention(gaps, outliers.iloc[:1], frames[frames["dims"] == "9"], WORDS, "residual")
+    alone = of_attention(gaps, ablation[:0], outliers.iloc[:1], frames[frames["dims"] == "9"], WORDS, "residual")
     assert "Without outlier dimension 9 in the residual stream that enters block 3, attention" in alone.text
-    each = of_attention(gaps, outliers, frames[frames["dims"] != "all"], WORDS, "residual")
+    each = of_attention(gaps, ablation[:0], outliers, frames[frames["dims"] != "all"], WORDS, "residual")
     assert each.text.endswith(
         "Without outlier dimension 9 in the residual stream that enters block 3, attention to the first token goes "
         "from 0.600 to 0.200."
     )
     assert each.values["removed"] == [9]
-    nothing = of_attention(gaps.iloc[:0], outliers.iloc[:0], frames.iloc[:0], WORDS, "keys")
+    nothing = of_attention(gaps.iloc[:0], ablation, outliers.iloc[:0], frames.iloc[:0], WORDS, "keys")
     assert str(nothing) == "No dimension of the residual stream is an outlier."
 
 

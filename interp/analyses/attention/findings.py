@@ -23,13 +23,18 @@ _CONTROLS = {"directions": "random directions with the same values", "ordinary":
 
 
 def answer(
-    largest_gaps: pd.DataFrame, outliers: pd.DataFrame, frames: pd.DataFrame, words: Mapping[str, str], where: Where
+    largest_gaps: pd.DataFrame,
+    ablation: pd.DataFrame,
+    outliers: pd.DataFrame,
+    frames: pd.DataFrame,
+    words: Mapping[str, str],
+    where: Where,
 ) -> Answer:
-    """Which dimension sets a class of keys apart most, and how attention changes without all outlier dimensions, or
-    without the one that changes it most if they were removed one by one only.
+    """Which dimension sets a class of keys apart most, how attention changes without it, and without all outlier
+    dimensions, or without the one that changes it most if they were removed one by one only.
 
     Args:
-        largest_gaps, outliers, frames: tables of `AttentionStudy`.
+        largest_gaps, ablation, outliers, frames: tables of `AttentionStudy`.
         words, where: see `steered`.
     """
     sentences, values = [], {"outliers": sorted(outliers["dim"].unique().tolist())}
@@ -40,6 +45,11 @@ def answer(
             f"Dimension {row.dim} sets one class of keys apart most: in block {row.layer} it makes {row.abs_share:.0%} "
             f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
         )
+        without = ablation.query("layer == @row.layer and dim == @row.dim and key_class == @row.key_class")
+        for attention in zip(without["attention_before"], without["attention_after"], strict=True):
+            values["attention_without_dim"] = attention[1]
+            changes = f"attention to {_named(row.key_class, words)} goes from {' to '.join(map(_share, attention))}"
+            sentences.append(f"Without it in {_FROM[where].format('this block')}, {changes}.")
     removed = frames[(frames["kind"] == "removed") & frames["log_odds"].notna()]
     size = removed["log_odds"].abs().where(removed["dims"] != ALL, np.inf)
     for row in removed.loc[size.nlargest(1).index].itertuples():

@@ -101,7 +101,7 @@ class AttentionStudy(Result):
 
     @property
     def answer(self) -> Answer | None:
-        return answer(self.largest_gaps, self.outliers, self.frames, self.class_words, self.removed_from)
+        return answer(self.largest_gaps, self.ablation, self.outliers, self.frames, self.class_words, self.removed_from)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
