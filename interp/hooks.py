@@ -130,7 +130,8 @@ def adjust_logits(
     """
     head = prediction_head(model)
     head.refuse_cap("they cannot be adjusted exactly")
-    prior, d_vocab = _real(log_prior, "log_prior"), model.W_U.shape[1]
+    prior = _real(log_prior, "log_prior")
+    d_vocab = model.W_U.shape[1]
     if (shape := tuple(prior.shape)) != (d_vocab,):
         raise ValueError(f"log_prior must have one value for each of {d_vocab} tokens, found shape {shape}")
     if not torch.isfinite(prior).all():
@@ -267,16 +268,16 @@ def permute_keys(
     return recipe_of(edits)
 
 
-def _real(values: Any, what: str) -> Tensor:
+def _real(values: Any, name: str) -> Tensor:
     """Real numbers as a tensor. Raises TypeError for anything else (strings, truth values, complex numbers), and
     ValueError for whole numbers that are too large."""
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = ValueError if "verflow" in str(error) else TypeError
-        raise kind(f"{what} must be real numbers, found {values!r:.60}") from error
+        raise kind(f"{name} must be real numbers, found {values!r:.60}") from error
     if tensor.dtype == torch.bool or tensor.is_complex():
-        raise TypeError(f"{what} must be real numbers, found {str(tensor.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{name} must be real numbers, found {str(tensor.dtype).removeprefix('torch.')}")
     return tensor
 
 
@@ -287,11 +288,11 @@ def _ablate_projection(
     counts."""
 
     def subtract(activation: Tensor, projected: Tensor) -> Tensor:
-        now = circuit.read_again(model)
-        x = now.attn_input(activation)
+        live = circuit.read_again(model)
+        x = live.attn_input(activation)
         for earlier in edit.earlier():
             x = x if earlier.replaces is None else earlier.replaces(x)
-        weight = (now.W_K_stored if where == "keys" else now.W_Q).to(x.device)
+        weight = (live.W_K_stored if where == "keys" else live.W_Q).to(x.device)
         rows = weight[:, removed.dims] if removed.along is None else removed.along.to(weight) @ weight
         projection = einsum(removed.excess(x), rows, "batch pos dim, head dim d_head -> batch pos head d_head")
         for earlier in edit.earlier():
@@ -329,7 +330,8 @@ def prune_output_dims(
         True
     """
     chosen = check_dims(model, dims) if listed(dims) else []
-    name, d_model = hook_name(model, "head_input"), model.cfg.d_model
+    name = hook_name(model, "head_input")
+    d_model = model.cfg.d_model
     if basis is None:
         removed = Replaced(chosen, torch.zeros(len(chosen)))
         return [(name, Edit(model, name, lambda h, hook: removed(h), zeroes=True))]

@@ -69,8 +69,8 @@ class Bridge(View):
     def refused(self, site: Site) -> str | None:
         plain = type(getattr(self.model.blocks[0], "attn", None)).__name__ == "AttentionBridge"
         if site in ("attn_scores", "pattern") and plain and self.wrapped.config._attn_implementation != "eager":
-            how = 'bridge.original_model.set_attn_implementation("eager")'
-            return f"its attention runs without computing patterns; call {how}"
+            remedy = 'bridge.original_model.set_attn_implementation("eager")'
+            return f"its attention runs without computing patterns; call {remedy}"
         if site in ("attn_scores", "rotated_q"):
             classes = {cls.__name__ for cls in type(self.model.blocks[0].attn).__mro__}
             if site == "attn_scores" and plain:
@@ -85,7 +85,7 @@ class Bridge(View):
     @property
     def d_mlp(self) -> int | None:
         matrices = [getattr(getattr(block, "mlp", None), "W_out", None) for block in self.model.blocks]
-        widths = {None if one is None else one.shape[0] for one in matrices}
+        widths = {None if matrix is None else matrix.shape[0] for matrix in matrices}
         return widths.pop() if len(widths) == 1 else None
 
     def live_head(self) -> HeadTensors:
@@ -115,7 +115,7 @@ class Bridge(View):
             had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
             scale=float(multiplied or 1) / float(divided or 1),
             cap=getattr(self._config, "final_logit_softcapping", None),
-            **{name: None if one is None else one.to(W_U.device) for name, one in tensors.items()},
+            **{name: None if tensor is None else tensor.to(W_U.device) for name, tensor in tensors.items()},
         )
 
     @property
@@ -193,28 +193,30 @@ class Bridge(View):
         return self.model.blocks[layer].mlp.W_out.detach()
 
     def run(self, batch: Read, stop: int | None) -> Any:
-        how: dict[str, Any] = {"attention_mask": batch.mask} | ({} if self.encoder else {"use_cache": False})
+        arguments: dict[str, Any] = {"attention_mask": batch.mask}
+        if not self.encoder:
+            arguments["use_cache"] = False
         if stop is not None and self.encoder:
-            return self.wrapped.base_model(batch.tokens, **how)
+            return self.wrapped.base_model(batch.tokens, **arguments)
         if stop is None or stop < self.model.cfg.n_layers:
             stop = None if stop is None else max(stop, 1)
-            return self.model(batch.tokens, stop_at_layer=stop, **how)
+            return self.model(batch.tokens, stop_at_layer=stop, **arguments)
         if "logits_to_keep" in signature(self.wrapped.forward).parameters:
-            return self.model(batch.tokens, logits_to_keep=1, **how)
-        return self.wrapped.base_model(batch.tokens, **how)
+            return self.model(batch.tokens, logits_to_keep=1, **arguments)
+        return self.wrapped.base_model(batch.tokens, **arguments)
 
     def hook_points(self) -> dict[str, Any]:
-        known: dict[int, tuple[str, Any]] = {}
+        points: dict[int, tuple[str, Any]] = {}
         for name, point in self.model.hook_dict.items():
-            known.setdefault(id(point), (name, point))
-        return dict(known.values())
+            points.setdefault(id(point), (name, point))
+        return dict(points.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise those
         of transformers, without what the bridge adds."""
-        known = list(self._hooked_parameters()) if self._kind in _HOOKED else []
-        yield from ((name, value) for name, value in known if "b_" not in name or value.any())
-        named = {value.untyped_storage().data_ptr() for _, value in known}
+        hooked = list(self._hooked_parameters()) if self._kind in _HOOKED else []
+        yield from ((name, value) for name, value in hooked if "b_" not in name or value.any())
+        named = {value.untyped_storage().data_ptr() for _, value in hooked}
         for name, parameter in self.wrapped.named_parameters():
             name = name.replace("._original_component", "")
             added = ".qkv." in name or (name == "lm_head.bias" and not parameter.any())
@@ -222,7 +224,8 @@ class Bridge(View):
                 yield name, parameter.detach()
 
     def _hooked_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        model, outer = self.model, "embed." if self.encoder else ""
+        model = self.model
+        outer = "embed." if self.encoder else ""
         yield f"{outer}embed.W_E", model.embed.W_E.detach()
         if hasattr(model, "pos_embed"):
             offset = 2 if self._kind == "opt" else 0
@@ -248,9 +251,12 @@ class Bridge(View):
             yield "mlm_head.b", model.mlm_head.bias.detach()
 
     def config(self) -> dict[str, Any]:
-        config = {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
+        config: dict[str, Any] = {
+            key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS
+        }
         attentions = [getattr(getattr(block, "attn", None), "original_component", None) for block in self.model.blocks]
-        return config | {"scales": [str(getattr(one, "scaling", None)) for one in attentions]}
+        config["scales"] = [str(getattr(attention, "scaling", None)) for attention in attentions]
+        return config
 
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
         parameter = self.wrapped.get_parameter(name.removeprefix("original_model."))
@@ -307,13 +313,13 @@ class EncoderDecoder(Bridge):
 
     def live_attention(self, layer: int) -> Attention:
         empty = self.model.W_U.new_zeros(1, 1, 1)
-        why = ("the decoder's queries also see the source, through separate keys",)
-        return Attention(empty, empty, empty[0], 1.0, causal=True, why_not=why)
+        reasons = ("the decoder's queries also see the source, through separate keys",)
+        return Attention(empty, empty, empty[0], 1.0, causal=True, why_not=reasons)
 
     def run(self, batch: Read, stop: int | None) -> Any:
         if batch.source is None:
-            how = "make the batches with interp.corpora.seq2seq.teacher_forced"
-            raise ValueError(f"an encoder-decoder reads pairs of a source and a target; {how}")
+            remedy = "make the batches with interp.corpora.seq2seq.teacher_forced"
+            raise ValueError(f"an encoder-decoder reads pairs of a source and a target; {remedy}")
         options = {"decoder_input_ids": batch.tokens, "decoder_attention_mask": batch.mask, "use_cache": False}
         return self.wrapped(batch.source, attention_mask=batch.source_mask, **options).logits
 

@@ -67,11 +67,13 @@ class Edit:
 
     def __call__(self, activation: Tensor, hook: Any) -> Tensor | None:
         if getattr(hook, "_target", hook) is not self.point:  # a bridge passes the hook point under another name
-            what = f"this recipe belongs to another model, or to the one this was copied from (at {self.name})"
-            raise ValueError(f"{what}; make it for this model")
+            problem = f"this recipe belongs to another model, or to the one this was copied from (at {self.name})"
+            raise ValueError(f"{problem}; make it for this model")
         if self._classes_of_parts() != self._classes:
-            what = f"the modules that this recipe reads at {self.name} were replaced after it was made (by an adapter?)"
-            raise ValueError(f"{what}; make it again, and merge an adapter first if it is refused")
+            problem = (
+                f"the modules that this recipe reads at {self.name} were replaced after it was made (by an adapter?)"
+            )
+            raise ValueError(f"{problem}; make it again, and merge an adapter first if it is refused")
         return self.edit(activation)
 
     def edit(self, activation: Tensor) -> Tensor | None:
@@ -124,16 +126,16 @@ def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
 
     Raises RuntimeError if the last hook point fires without the others, or if the same recipe is active twice.
     """
-    seen = threading.local()
+    scratch = threading.local()
 
     def keep(activation: Tensor, hook: Any, name: str) -> Any:
-        latest = vars(seen)
+        latest = vars(scratch)
         latest[name] = activation
         if name != names[-1]:
             return None
-        if missing := [other for other in names if other not in latest]:
-            why = "the forward pass began after it, or the same recipe is active twice"
-            raise RuntimeError(f"{name} fired without {', '.join(missing)} before it: {why}")
+        if missing := [absent for absent in names if absent not in latest]:
+            reason = "the forward pass began after it, or the same recipe is active twice"
+            raise RuntimeError(f"{name} fired without {', '.join(missing)} before it: {reason}")
         return function(*map(latest.pop, names))
 
     return [(name, partial(keep, name=name)) for name in names]

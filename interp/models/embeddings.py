@@ -59,24 +59,24 @@ class Embeddings:
     def coordinates(self, dims: slice) -> Float[Tensor, "dims types"]:
         """Some dimensions of every type, in float64 on the CPU."""
         part = replace(self, W_U=self.W_U[dims])
-        found = torch.empty(part.d_model, len(self), dtype=torch.float64)
+        coordinates = torch.empty(part.d_model, len(self), dtype=torch.float64)
         for where, block in part.blocks():
-            found[:, where] = block.mT
-        return found
+            coordinates[:, where] = block.mT
+        return coordinates
 
     def dot(self, directions: Float[Tensor, "k d_model"]) -> Float[Tensor, "k types"]:
         """`direction · E_w` for each direction and type, in the dtype and on the device of the directions."""
-        found = directions.new_empty(len(directions), len(self))
+        products = directions.new_empty(len(directions), len(self))
         for where, block in self.blocks(directions.dtype):
-            found[:, where] = directions.to(block.device) @ block.mT
-        return found
+            products[:, where] = directions.to(block.device) @ block.mT
+        return products
 
     def total(self, weights: Float[Tensor, "rows types"]) -> Float[Tensor, "rows d_model"]:
         """`Σ_w weight_w E_w` for each row of weights, in float64 and on their device."""
-        found = weights.new_zeros(len(weights), self.d_model, dtype=torch.float64)
+        totals = weights.new_zeros(len(weights), self.d_model, dtype=torch.float64)
         for where, block in self.in_small_blocks.blocks(weights.dtype):
-            found += weights[:, where] @ block.to(weights.device)
-        return found
+            totals += weights[:, where] @ block.to(weights.device)
+        return totals
 
     @property
     def in_small_blocks(self) -> "Embeddings":

@@ -97,11 +97,11 @@ def widths(model: Model) -> Widths:
 
 def weights_of(model: Model) -> dict[str, int]:
     """The bytes of a model's parameters on each device. Shared memory counts once."""
-    storages = {one.untyped_storage().data_ptr(): (str(one.device), one) for one in model.parameters()}
-    found: dict[str, int] = {}
+    storages = {weight.untyped_storage().data_ptr(): (str(weight.device), weight) for weight in model.parameters()}
+    sizes: dict[str, int] = {}
     for device, parameter in storages.values():
-        found[device] = found.get(device, 0) + parameter.untyped_storage().nbytes()
-    return found
+        sizes[device] = sizes.get(device, 0) + parameter.untyped_storage().nbytes()
+    return sizes
 
 
 def room_for_batches(weights: Mapping[str, int]) -> float:

@@ -90,8 +90,9 @@ class PredictionHead(BertHead):
         """Raise `ValueError` unless this head has that bias and it can be scaled."""
         check_choice("bias", bias, BIASES)
         if bias in self.why_absent:
-            why, others = self.why_absent[bias], ", ".join(self.biases) or "none"
-            raise ValueError(f"this model has no {_DESCRIPTION[bias]} to scale: {why}; available here: {others}")
+            reason = self.why_absent[bias]
+            available = ", ".join(self.biases) or "none"
+            raise ValueError(f"this model has no {_DESCRIPTION[bias]} to scale: {reason}; available here: {available}")
 
     @cached_property
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
@@ -102,10 +103,12 @@ class PredictionHead(BertHead):
         logits = unembedded if self.scale == 1 else self.scale * unembedded
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
-    def refuse_cap(self, what: str) -> None:
+    def refuse_cap(self, consequence: str) -> None:
         """Raise `ValueError` if the logits are soft-capped, so that an edit of them has no closed form."""
         if self.cap is not None:
-            raise ValueError(f"this model soft-caps its logits (at {self.cap:g}) after the unembedding, so {what}")
+            raise ValueError(
+                f"this model soft-caps its logits (at {self.cap:g}) after the unembedding, so {consequence}"
+            )
 
     def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
         """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.

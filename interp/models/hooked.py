@@ -74,7 +74,8 @@ class _Hooked(View):
     def live_attention(self, layer: int) -> Attention:
         if not self.encoder and self.model.cfg.attention_dir != "causal":
             raise ValueError("a HookedTransformer with bidirectional attention does not mask its padding")
-        attn, norm = self.model.blocks[layer].attn, self._norm_before(layer)
+        attn = self.model.blocks[layer].attn
+        norm = self._norm_before(layer)
         grouped = hasattr(attn, "_W_K") and not self.model.cfg.ungroup_grouped_query_attention
         gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
         return Attention(
@@ -97,7 +98,7 @@ class _Hooked(View):
 
     def _why_not(self) -> Iterator[str]:
         cfg = self.model.cfg
-        yield from (why for name, why in _OPTIONS.items() if getattr(cfg, name, None))
+        yield from (reason for name, reason in _OPTIONS.items() if getattr(cfg, name, None))
         if cfg.attn_scores_soft_cap > 0:
             yield "scores are soft-capped"
         if cfg.original_architecture in _NORMALISED_QK:
@@ -117,8 +118,11 @@ class _Hooked(View):
                 yield f"{path}.{leaf}", parameter.detach()
 
     def config(self) -> dict[str, Any]:
-        config = {key: str(value) for key, value in self.model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS}
-        return config | {"scales": [float(block.attn.attn_scale) for block in self.model.blocks]}
+        config: dict[str, Any] = {
+            key: str(value) for key, value in self.model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS
+        }
+        config["scales"] = [float(block.attn.attn_scale) for block in self.model.blocks]
+        return config
 
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
         leaf = name.rpartition(".")[2].lstrip("_")
@@ -153,13 +157,15 @@ class NoHead(torch.nn.Module):
 class HookedDecoder(_Hooked):
     """A `HookedTransformer`."""
 
-    encoder, names = False, DECODER_NAMES
+    encoder = False
+    names = DECODER_NAMES
 
     def _norm_before(self, layer: int) -> Any:
         return getattr(self.model.blocks[layer], "ln1", None)
 
     def live_head(self) -> HeadTensors:
-        cfg, final = self.model.cfg, getattr(self.model, "ln_final", None)
+        cfg = self.model.cfg
+        final = getattr(self.model, "ln_final", None)
         norms = {None: None, "LN": "layer", "RMS": "rms", "RMSPre": "folded rms", "LNPre": "folded"}
         norm: Any = "rms" if cfg.final_rms and cfg.normalization_type == "LN" else norms[cfg.normalization_type]
         return HeadTensors(
@@ -187,14 +193,15 @@ class HookedDecoder(_Hooked):
 
     def _mask(self, batch: Read) -> Tensor | None:
         # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
-        left = self.model.tokenizer is not None and self.model.tokenizer.padding_side == "left"
-        return batch.mask if left else None
+        pads_left = self.model.tokenizer is not None and self.model.tokenizer.padding_side == "left"
+        return batch.mask if pads_left else None
 
 
 class HookedEncoder(_Hooked):
     """A `HookedEncoder`."""
 
-    encoder, names = True, _ENCODER_NAMES
+    encoder = True
+    names = _ENCODER_NAMES
 
     def _norm_before(self, layer: int) -> Any:
         return self.model.blocks[layer - 1].ln2 if layer else self.model.embed.ln
@@ -209,7 +216,8 @@ class HookedEncoder(_Hooked):
     def live_head(self) -> HeadTensors:
         if self.why_no_head:
             raise ValueError(self.why_no_head)
-        mlm, eps = self.model.mlm_head, float(self.model.cfg.eps)
+        mlm = self.model.mlm_head
+        eps = float(self.model.cfg.eps)
         tensors = {"gamma": mlm.ln.w, "b_ln": mlm.ln.b, "W_fc": mlm.W, "b_fc": mlm.b}
         return HeadTensors(self.model.W_U, self.model.b_U, "layer", eps, **tensors)
 

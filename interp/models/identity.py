@@ -36,8 +36,8 @@ class Origin:
 
 def origin(model: Model) -> Origin:
     """Where a model came from. If it was not loaded by `load`, the name is that of its config."""
-    found = getattr(model, "interp_origin", None)
-    return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
+    stored = getattr(model, "interp_origin", None)
+    return stored if isinstance(stored, Origin) else Origin(model.cfg.model_name or "custom", None, None)
 
 
 def set_origin(model: Any, source: Origin) -> None:
@@ -45,24 +45,24 @@ def set_origin(model: Any, source: Origin) -> None:
     model.interp_origin = source
 
 
-_once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
+_caches: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
 
 
 @contextmanager
 def reading_once() -> Iterator[None]:
     """A context in which weights are hashed only once. Nothing is remembered afterwards."""
-    token = _once.set(WeakKeyDictionary() if _once.get() is None else _once.get())
+    token = _caches.set(WeakKeyDictionary() if _caches.get() is None else _caches.get())
     try:
         yield
     finally:
-        _once.reset(token)
+        _caches.reset(token)
 
 
-def _known_of(model: Model) -> dict[str, Any]:
-    """What is known about the weights of a model while `reading_once` lasts."""
+def _cache_of(model: Model) -> dict[str, Any]:
+    """What was computed of the weights of a model while `reading_once` lasts."""
     check_model(model)
-    once = _once.get()
-    return {} if once is None else once.setdefault(model, {})
+    caches = _caches.get()
+    return {} if caches is None else caches.setdefault(model, {})
 
 
 def weight_hash(model: Model) -> str:
@@ -70,24 +70,26 @@ def weight_hash(model: Model) -> str:
 
     A `HookedTransformer` or `HookedEncoder` and a `TransformerBridge` with the same weights have the same hash.
     """
-    known = _known_of(model)
-    if "hash" not in known:
-        digest, named = xxhash.xxh3_128(), dict(view(model).parameters())
+    cache = _cache_of(model)
+    if "hash" not in cache:
+        digest = xxhash.xxh3_128()
+        named = dict(view(model).parameters())
         gated = any(name.endswith("W_gate") for name in named)
         for name, parameter in sorted(named.items()):
             digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
             laid_out = parameter.permute(memory_order(name, parameter.ndim, gated=gated))
             digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        known["hash"] = digest.hexdigest()
-    return str(known["hash"])
+        cache["hash"] = digest.hexdigest()
+    return str(cache["hash"])
 
 
 def config_hash(model: Model) -> str:
     """A hash of everything other than the weights that decides a forward pass: the config, the scale of the scores in
     each layer, and how attention is computed."""
     seen = view(model)
-    about = seen.config() | {"attention": seen.attention_path}
-    return xxhash.xxh3_128(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    description = seen.config()
+    description["attention"] = seen.attention_path
+    return xxhash.xxh3_128(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def check_weights(model: Model, only: Callable[[str], bool] = lambda name: True) -> None:

@@ -40,9 +40,9 @@ class Span:
 
     def seen_from(self, queries: Int[Tensor, "*query"], length: int) -> Bool[Tensor, "*query key"]:
         """Which keys of a row of this length the queries at these positions see."""
-        apart = queries[..., None] - torch.arange(length, device=queries.device)
-        visible = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
-        return visible if self.window is None else visible & (apart < self.window)
+        distance = queries[..., None] - torch.arange(length, device=queries.device)
+        visible = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
+        return visible if self.window is None else visible & (distance < self.window)
 
     def up_to(self, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
         """For each query, the sum of the values at the keys it sees."""
@@ -60,7 +60,8 @@ class Span:
 
 def _running_sums(values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
     """`values.cumsum(1)` in blocks of positions, as matrix products: 2 to 9 times as fast for wide values."""
-    flat, length = values.reshape(*values.shape[:2], -1), values.shape[1]
+    flat = values.reshape(*values.shape[:2], -1)
+    length = values.shape[1]
     blocks = pad(flat, (0, 0, 0, -length % _SUMMED_AT_ONCE)).unflatten(1, (-1, _SUMMED_AT_ONCE))
     within = blocks.new_ones(_SUMMED_AT_ONCE, _SUMMED_AT_ONCE).tril() @ blocks
     within += pad(within[:, :-1, -1], (0, 0, 1, 0)).cumsum(1)[:, :, None]
@@ -143,9 +144,9 @@ class QKCircuit:
     def towards(self, k: Float[Tensor, "*n kv_head d_head"]) -> Float[Tensor, "*n kv_head d_model"]:
         """`γ ⊙ W_K k`: the direction in which the normalised input of attention must move for the key of a head (before
         RoPE) to grow fastest along the vector k."""
-        found = einsum(self.W_K_stored.to(k), k, "head d_model d_head, ... head d_head -> ... head d_model")
+        direction = einsum(self.W_K_stored.to(k), k, "head d_model d_head, ... head d_head -> ... head d_model")
         gamma = self._attention.gamma if self._attention.normed_before else None
-        return found if gamma is None else found * gamma.to(found)
+        return direction if gamma is None else direction * gamma.to(direction)
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
@@ -170,7 +171,8 @@ class QKCircuit:
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
         """Attention scores for a few queries at a time, −∞ at keys that a query does not see; see `patterns`."""
         wide = torch.promote_types(q.dtype, torch.float32)
-        q, k = self.rotate(q).to(wide) / self.scale, self.rotate(k).to(wide)
+        q = self.rotate(q).to(wide) / self.scale
+        k = self.rotate(k).to(wide)
         k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
         batch, length, heads = q.shape[:3]
         step = max(1, _SCORES_AT_ONCE // (batch * heads * length))
@@ -198,12 +200,13 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     whose scores are not sums over residual dimensions (ALiBi and relative positions, normalised or clamped queries and
     keys, soft-capped scores).
     """
-    query_name, seen = hook_name(model, "q", layer), view(model)
+    query_name = hook_name(model, "q", layer)
+    seen = view(model)
     seen.refuse_drawn()
     attention = seen.attention(layer)
     if attention.why_not:
-        why = "; ".join(attention.why_not)
-        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
+        reasons = "; ".join(attention.why_not)
+        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {reasons}")
     refuse_folded(seen)
     verify_scores(model)
     return QKCircuit(
@@ -255,8 +258,8 @@ def refuse_folded(seen: View) -> None:
     if str(seen.head().norm).startswith("folded") or (
         identity and first.W_K.mean(1).abs().max() < 1e-5 * first.W_K.abs().max()
     ):
-        what = "this model's layer norms are folded into its weights, which changes what each dimension contributes"
-        raise ValueError(f"{what}; {LOAD_RAW}")
+        problem = "this model's layer norms are folded into its weights, which changes what each dimension contributes"
+        raise ValueError(f"{problem}; {LOAD_RAW}")
 
 
 def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
@@ -266,7 +269,7 @@ def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
     or if `model` is not a model.
     """
     check_model(model)
-    return _different(range(model.cfg.n_layers) if layers is None else layers, model.cfg.n_layers, "layers", "a layer")
+    return _distinct(range(model.cfg.n_layers) if layers is None else layers, model.cfg.n_layers, "layers", "a layer")
 
 
 def check_dims(model: Model, dims: Several[int]) -> list[int]:
@@ -276,11 +279,11 @@ def check_dims(model: Model, dims: Several[int]) -> list[int]:
     numbers, or if `model` is not a model.
     """
     check_model(model)
-    return _different(dims, model.cfg.d_model, "dims", "a dimension")
+    return _distinct(dims, model.cfg.d_model, "dims", "a dimension")
 
 
-def _different(numbers: Several[int], n: int, what: str, one: str) -> list[int]:
-    chosen = [whole_number(number, one) for number in listed(numbers)]
+def _distinct(numbers: Several[int], n: int, name: str, item: str) -> list[int]:
+    chosen = [whole_number(number, item) for number in listed(numbers)]
     if not chosen or len(set(chosen)) < len(chosen) or not 0 <= min(chosen) <= max(chosen) < n:
-        raise ValueError(f"{what} must be different numbers in 0 … {n - 1}, found {chosen}")
+        raise ValueError(f"{name} must be different numbers in 0 … {n - 1}, found {chosen}")
     return chosen

@@ -22,10 +22,11 @@ class Hooked(Rotation):
         return self._attn.apply_rotary(vectors)
 
     def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        length, width = vectors.shape[1], self._attn.cfg.rotary_dim
+        length = vectors.shape[1]
+        width = self._attn.cfg.rotary_dim
         cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
-        turned, rest = vectors[..., :width], vectors[..., width:]
-        return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), rest], -1)
+        turned, unturned = vectors[..., :width], vectors[..., width:]
+        return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), unturned], -1)
 
 
 class Halves(Rotation):
@@ -67,6 +68,6 @@ class Pairs(Rotation):
     def _turned(self, vectors: Tensor, sign: int) -> Tensor:
         table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
         sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
-        turned, rest = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
-        beside = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
-        return torch.cat([turned * cos + sign * beside * sin, rest], -1)
+        turned, unturned = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
+        perpendicular = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
+        return torch.cat([turned * cos + sign * perpendicular * sin, unturned], -1)

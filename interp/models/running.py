@@ -46,7 +46,9 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
         RuntimeError: the model is a bridge in training mode, with dropout; `torch.autocast` is on, whose precision
             provenance would not show; or other hooks were set or removed in the meantime.
     """
-    thread, level, home = threading.get_ident(), next(_levels), model.W_U.device
+    thread = threading.get_ident()
+    level = next(_levels)
+    home = model.W_U.device
     fired: set[str] = set()
 
     def own(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,7 +56,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             if threading.get_ident() != thread:
                 return None
             fired.add(name)
-            return _at(home, function, activation, hook)
+            return _on_home_device(home, function, activation, hook)
 
         hooked.of_thread = (thread, function)  # type: ignore[attr-defined]
         return hooked
@@ -62,7 +64,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
     with _lock_of(model):
         wrapped = view(model).wrapped
         if wrapped is not None and any(
-            isinstance(one, torch.nn.Dropout) and one.p and one.training for one in wrapped.modules()
+            isinstance(module, torch.nn.Dropout) and module.p and module.training for module in wrapped.modules()
         ):
             raise RuntimeError(
                 "this model is in training mode, so dropout would give different numbers each time; call model.eval()"
@@ -71,7 +73,8 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
         _check_unchanged(before, before if expected is None else expected)
-        points, hooks = model.hook_dict, resolved(model, recipe)
+        points = model.hook_dict
+        hooks = resolved(model, recipe)
         try:
             for name, function in hooks:
                 points[name].add_hook(own(name, function), level=level)
@@ -84,7 +87,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
                 points[name].remove_hooks(level=level)
 
 
-def _at(home: torch.device, function: Callable[..., Any], activation: Any, hook: Any) -> Any:
+def _on_home_device(home: torch.device, function: Callable[..., Any], activation: Any, hook: Any) -> Any:
     """The result of a hook function that sees the activation on another device."""
     if not isinstance(activation, torch.Tensor) or activation.device == home:
         return function(activation, hook=hook)
@@ -150,11 +153,13 @@ def _lock_of(model: Model) -> threading.RLock:
         return _locks.setdefault(model, threading.RLock())
 
 
-def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
-    if found != expected:
-        what = f"hooks on {', '.join(sorted({name for name, _ in found ^ expected}))} were set or removed"
-        how = "edit a model in one thread, or give each thread a copy (interp.models.sites.view(model).copied())"
-        raise RuntimeError(f"{what} while the model was running, so they acted on only some of the batches; {how}")
+def _check_unchanged(hooks: HooksOfOthers, expected: HooksOfOthers) -> None:
+    if hooks != expected:
+        problem = f"hooks on {', '.join(sorted({name for name, _ in hooks ^ expected}))} were set or removed"
+        remedy = "edit a model in one thread, or give each thread a copy (interp.models.sites.view(model).copied())"
+        raise RuntimeError(
+            f"{problem} while the model was running, so they acted on only some of the batches; {remedy}"
+        )
 
 
 @contextmanager

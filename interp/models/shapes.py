@@ -75,19 +75,19 @@ class Shape(Widths):
         Causal models need half of that, because queries see half of the keys."""
         return self.n_layers * (4.0 if self.encoder else 2.0) * context * self.n_heads * self.d_head
 
-    def dtype(self, asked: str | None) -> torch.dtype:
+    def dtype(self, requested: str | None) -> torch.dtype:
         """The type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not a
         floating-point type."""
-        name = self.stored if asked == "auto" else asked or "float32"
-        found = getattr(torch, name, None)
-        if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        name = self.stored if requested == "auto" else requested or "float32"
+        dtype = getattr(torch, name, None)
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
             raise ValueError(f"dtype must be {expected}, found {name!r}")
-        return found
+        return dtype
 
-    def backend(self, asked: Backend | None) -> Backend:
+    def backend(self, requested: Backend | None) -> Backend:
         """The backend that `interp.load` uses, if TransformerLens can convert the model."""
-        return asked or ("hooked" if self.hooked else "bridge")
+        return requested or ("hooked" if self.hooked else "bridge")
 
     def weights_bytes(self, dtype: torch.dtype, backend: Backend) -> int:
         """The bytes of the weights in memory. TransformerLens' own models store output embeddings even if tied."""
@@ -97,11 +97,11 @@ class Shape(Widths):
     def row(self, context: int | None) -> int:
         """The number of tokens in a row of text for a given `context`. Raises ValueError if the model cannot read as
         many."""
-        most = self.context or context or TOKENS_PER_ROW
-        length = min(most, TOKENS_PER_ROW) if context is None else context
-        least = 3 if self.encoder else 2
-        wrong = f"context must be {least} … {most} tokens for this model, found {length}; choose one within this range"
-        refuse({wrong: not least <= length <= most})
+        longest = self.context or context or TOKENS_PER_ROW
+        length = min(longest, TOKENS_PER_ROW) if context is None else context
+        shortest = 3 if self.encoder else 2
+        expected = f"context must be {shortest} … {longest} tokens for this model"
+        refuse({f"{expected}, found {length}; choose one within this range": not shortest <= length <= longest})
         return length
 
 
@@ -120,8 +120,8 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
     source, revision = (str(directory), None) if directory else on_hub(name, revision, checkpoint)
     config = read_config(source, revision)
 
-    def size(what: str, value: Any) -> int:
-        return whole_number(value, f"{what} in the config.json of {name}", least=1)
+    def size(label: str, value: Any) -> int:
+        return whole_number(value, f"{label} in the config.json of {name}", least=1)
 
     if getattr(config, "num_attention_heads", None) is None:
         raise ValueError(f"{name} is a {config.model_type!r} model without attention heads; expected a transformer")
@@ -133,8 +133,8 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
     try:
         sketch = _Sketch.of(config, n_layers)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-        why = f"transformers cannot make a model of it: {error!r}"
-        raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {why}") from error
+        reason = f"transformers cannot make a model of it: {error!r}"
+        raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {reason}") from error
     stored = Stored(source, revision, config, "bridge")
     declared = getattr(config, "dtype", None)
     return Shape(
@@ -191,13 +191,15 @@ class _Sketch:
         n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
         chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
         sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        matrices = {name for name, one in model.named_parameters() if one.ndim > 1 and "bias" not in name}
-        active, parameters, last = 0.0, sum(sizes.values()), []
+        matrices = {name for name, module in model.named_parameters() if module.ndim > 1 and "bias" not in name}
+        active = 0.0
+        parameters = sum(sizes.values())
+        last = []
         for name, size in sizes.items():
-            found = _IN_BLOCK.search(name)
+            match = _IN_BLOCK.search(name)
             of_decoder = config.is_encoder_decoder and "decoder" in name
             depth = max(depths[key] for key in _DEPTHS if ("decoder" in key) == of_decoder) or n_layers
-            if found and int(found[1]) == min(depth, 4) - 1:
+            if match and int(match[1]) == min(depth, 4) - 1:
                 last.append(name)
                 parameters += (depth - min(depth, 4)) * size
                 active += (name in matrices) * size * (chosen if ".experts." in name else 1) * depth / n_layers
@@ -206,7 +208,7 @@ class _Sketch:
             parameters=parameters,
             gated=any(part in name for name in last for part in _GATES),
             biases=tuple(_biases(config, sizes)),
-            linear_scores=not any([*why_not_linear(config, one)] for one in model.modules()),
+            linear_scores=not any([*why_not_linear(config, module)] for module in model.modules()),
         )
 
 

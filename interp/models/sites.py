@@ -36,15 +36,15 @@ def view(model: Any) -> View:
             return EncoderDecoder(model) if kind is Bridge and _has_encoder(model) else kind(model)
     if type(model).__name__ == "RemoteBridge":
         raise TypeError("a RemoteBridge runs its model elsewhere and has no weights; boot a TransformerBridge instead")
-    found = f"{type(model).__module__}.{type(model).__name__}"
+    class_name = f"{type(model).__module__}.{type(model).__name__}"
     expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
-    raise TypeError(f"expected {expected}, found {found}; {how_to_load(model) or 'load one with interp.load'}")
+    raise TypeError(f"expected {expected}, found {class_name}; {how_to_load(model) or 'load one with interp.load'}")
 
 
-def how_to_load(found: object) -> str:
+def how_to_load(model: object) -> str:
     """What to do with a model of transformers, which TransformerLens must wrap first; empty for anything else."""
-    how = "call interp.models.as_model(model, tokenizer) once and give what it returns"
-    return how if hasattr(found, "save_pretrained") else ""
+    remedy = "call interp.models.as_model(model, tokenizer) once and give what it returns"
+    return remedy if hasattr(model, "save_pretrained") else ""
 
 
 def _has_encoder(bridge: Any) -> bool:
@@ -56,11 +56,13 @@ def check_model(model: object) -> None:
     config, but not both, are of a half-precision type, with which it cannot run."""
     if view(model).wrapped is not None:
         return
-    known: Any = model
-    found, expected = (str(dtype).removeprefix("torch.") for dtype in (known.W_U.dtype, known.cfg.dtype))
-    if found != expected and {found, expected} & {"float16", "bfloat16"}:
-        what = f"this model's weights are {found}, but its config says {expected}, so it cannot run"
-        raise ValueError(f"{what}; convert it with model.to(torch.{found}), which changes both, not with model.half()")
+    checked: Any = model
+    stored, expected = (str(dtype).removeprefix("torch.") for dtype in (checked.W_U.dtype, checked.cfg.dtype))
+    if stored != expected and {stored, expected} & {"float16", "bfloat16"}:
+        problem = f"this model's weights are {stored}, but its config says {expected}, so it cannot run"
+        raise ValueError(
+            f"{problem}; convert it with model.to(torch.{stored}), which changes both, not with model.half()"
+        )
 
 
 def is_encoder(model: Model) -> bool:
@@ -74,12 +76,13 @@ def check_vocabulary(model: Model, *, exact: bool = False) -> None:
 
     Surplus output rows count as padding, unless `exact` is set because predictions are read again.
     """
-    if why := view(model).why_no_head:
-        raise ValueError(why)
-    found, expected = model.W_U.shape[1], model.cfg.d_vocab
-    if found < expected or (exact and found > expected):
-        what = f"predicts {found} classes and reads {expected} tokens"
-        raise ValueError(f"this model {what}; expected a language model, which predicts the tokens it reads")
+    if reason := view(model).why_no_head:
+        raise ValueError(reason)
+    n_predicted = model.W_U.shape[1]
+    d_vocab = model.cfg.d_vocab
+    if n_predicted < d_vocab or (exact and n_predicted > d_vocab):
+        problem = f"predicts {n_predicted} classes and reads {d_vocab} tokens"
+        raise ValueError(f"this model {problem}; expected a language model, which predicts the tokens it reads")
 
 
 def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
@@ -108,8 +111,8 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     """
     check_choice("site", site, get_args(Site))
     seen = view(model)
-    if why := seen.refused(site):
-        raise ValueError(f"this model has no site {site!r}: {why}")
+    if reason := seen.refused(site):
+        raise ValueError(f"this model has no site {site!r}: {reason}")
     name = seen.names[site]
     if name.startswith("blocks.") and not model.cfg.n_layers:
         raise ValueError(f"this model has no blocks (n_layers=0), so no site {site!r}")

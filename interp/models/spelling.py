@@ -50,7 +50,10 @@ class Spelling:
         listed = {} if backend else {token_id: token for token, token_id in tokenizer.get_vocab().items()}
         self._token_of: Callable[[int], str | None] = backend.id_to_token if backend else listed.get
         added = tokenizer.added_tokens_decoder
-        self._special = {*tokenizer.all_special_ids, *(token_id for token_id, one in added.items() if one.special)}
+        self._special = {
+            *tokenizer.all_special_ids,
+            *(token_id for token_id, added_token in added.items() if added_token.special),
+        }
         self._verbatim = {*added} - self._special
         joined = _joined(tokenizer)
 
@@ -77,22 +80,24 @@ class Spelling:
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """The text of each token by itself, including spaces. It is None for a special token, for an id without a
         token, and for a token with only some of the bytes of a character."""
-        return [None if said is None else _whole(said) for said in self.said(ids)]
+        return [None if token_bytes is None else _decoded(token_bytes) for token_bytes in self.said(ids)]
 
     def in_parts(self, ids: Sequence[int]) -> list[bool]:
         """Which tokens contain only some of the bytes of a character."""
-        return [said is not None and _whole(said) is None for said in self.said(ids)]
+        return [token_bytes is not None and _decoded(token_bytes) is None for token_bytes in self.said(ids)]
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
         """The text of each token in its context: like `texts`, but a token with some of the bytes of a character gives
         the whole character if the other bytes are next to it."""
-        said = self.said(ids)
-        texts = [None if one is None else _whole(one) for one in said]
+        row_bytes = self.said(ids)
+        texts = [None if token_bytes is None else _decoded(token_bytes) for token_bytes in row_bytes]
         start = 0
-        for parts, run in groupby(one is not None and text is None for one, text in zip(said, texts, strict=True)):
+        for parts, run in groupby(
+            token_bytes is not None and text is None for token_bytes, text in zip(row_bytes, texts, strict=True)
+        ):
             end = start + len(list(run))
             if parts:
-                texts[start:end] = _together([one or b"" for one in said[start:end]])
+                texts[start:end] = _characters_of([token_bytes or b"" for token_bytes in row_bytes[start:end]])
             start = end
         return texts
 
@@ -110,20 +115,20 @@ class Spelling:
             elif text is None:
                 names.append(token)
             else:
-                mark = "##" if self._goes_on(token_id, token) else ""
-                names.append(mark + _seen(text.decode("utf-8", "interp.bytes")))
+                mark = "##" if self._continues_word(token_id, token) else ""
+                names.append(mark + _visible_text(text.decode("utf-8", "interp.bytes")))
         return names
 
     def running(self, ids: Sequence[int]) -> str:
         """Tokens as running text: like `names`, but with plain spaces, and with whole characters if all their bytes are
         there. If tokens are words, there is a space before each token that does not continue a word."""
-        said = b""
-        for token_id, one in zip(ids, self.said(ids), strict=True):
+        text = b""
+        for token_id, token_bytes in zip(ids, self.said(ids), strict=True):
             token = self._token_of(token_id) or str(token_id)
-            if self._has_words and not self._goes_on(token_id, token):
-                said += b" "
-            said += token.encode() if one is None else one
-        return _seen(said.decode("utf-8", "interp.bytes")).replace(_VISIBLE[ord(" ")], " ")
+            if self._has_words and not self._continues_word(token_id, token):
+                text += b" "
+            text += token.encode() if token_bytes is None else token_bytes
+        return _visible_text(text.decode("utf-8", "interp.bytes")).replace(_VISIBLE[ord(" ")], " ")
 
     def said(self, ids: Sequence[int]) -> list[bytes | None]:
         """The text of each token as UTF-8 bytes; None for a special token and for an id without a token."""
@@ -140,7 +145,7 @@ class Spelling:
             return token.translate(self._as_latin1).encode("latin-1") if in_bytes else token.encode()
         if self._falls_back and (byte := _FALLBACK.fullmatch(token)):
             return bytes.fromhex(byte[1])
-        if self._goes_on(token_id, token):
+        if self._continues_word(token_id, token):
             token = token[2:]
         if self._marks_spaces:
             token = token.replace("▁", " ")
@@ -148,7 +153,7 @@ class Spelling:
             token = token.removesuffix("</w>") + " "
         return token.encode()
 
-    def _goes_on(self, token_id: int, token: str) -> bool:
+    def _continues_word(self, token_id: int, token: str) -> bool:
         return self._continues and len(token) > 2 and token.startswith("##") and token_id not in self._verbatim
 
 
@@ -172,27 +177,35 @@ def _joined(tokenizer: Any) -> Callable[[list[str]], str]:
     return " ".join
 
 
-def _whole(said: bytes) -> str | None:
+def _decoded(token_bytes: bytes) -> str | None:
     try:
-        return said.decode()
+        return token_bytes.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _together(parts: Sequence[bytes]) -> list[str | None]:
+def _characters_of(parts: Sequence[bytes]) -> list[str | None]:
     """For each of these byte strings, the characters it is a part of, or None if there are none."""
-    joined, owners = b"".join(parts), [number for number, part in enumerate(parts) for _ in part]
+    joined = b"".join(parts)
+    owners = [number for number, part in enumerate(parts) for _ in part]
     texts = [""] * len(parts)
-    at = 0
-    while at < len(joined):
-        length = next((n for n in range(1, 5) if _whole(joined[at : at + n]) is not None and at + n <= len(joined)), 0)
-        for owner in sorted({*owners[at : at + length]}):
-            texts[owner] += joined[at : at + length].decode()
-        at += length or 1
+    position = 0
+    while position < len(joined):
+        length = next(
+            (
+                n
+                for n in range(1, 5)
+                if _decoded(joined[position : position + n]) is not None and position + n <= len(joined)
+            ),
+            0,
+        )
+        for owner in sorted({*owners[position : position + length]}):
+            texts[owner] += joined[position : position + length].decode()
+        position += length or 1
     return [text or None for text in texts]
 
 
-def _seen(text: str) -> str:
+def _visible_text(text: str) -> str:
     """Text in which every character is visible."""
     seen = text.translate(_VISIBLE)
     if not seen.isprintable():

@@ -130,9 +130,9 @@ def _verify(model: Model, identity: _Identity) -> None:
     if _verified.get(model, {}).get(identity.name) == modules:
         return
     if hooks := active_hooks(model):
-        why = f"hooks are active on it ({', '.join(hooks[:3])})"
-        how = f"call interp.models.verify.{identity.name}(model) once without them"
-        raise RuntimeError(f"this TransformerBridge has not been checked yet, and {why}; {how}")
+        reason = f"hooks are active on it ({', '.join(hooks[:3])})"
+        remedy = f"call interp.models.verify.{identity.name}(model) once without them"
+        raise RuntimeError(f"this TransformerBridge has not been checked yet, and {reason}; {remedy}")
     kind = type(seen.wrapped).__name__
     try:
         (error,) = _errors(model, seen, [identity.check(model, seen)])
@@ -179,21 +179,21 @@ def _check_head(model: Model, seen: View) -> _Check:
     names = {"h": hook_name(model, "head_input"), "x": trunk_output(model)}
     if head.norm is not None and seen.refused("head_norm") is None:
         names["normed"] = hook_name(model, "head_norm")
-    found: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: object, name: str) -> None:
-        found[name] = activation.float()
+        activations[name] = activation.float()
 
     def error(logits: Tensor) -> float:
-        u = Embeddings(head.W_U).dot(found["h"].flatten(0, 1)).view_as(logits)
+        u = Embeddings(head.W_U).dot(activations["h"].flatten(0, 1)).view_as(logits)
         u = u if head.b_U is None else u + head.b_U.float()
         finished = head.scale * u
         pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
         if head.norm is not None:
-            normed = _normed(head, found["x"]) if head.W_fc is None else _encoder_norm(head, found["x"])
+            normed = _normed(head, activations["x"]) if head.W_fc is None else _encoder_norm(head, activations["x"])
             h = normed if head.gamma is None else normed * head.gamma.float()
-            pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
-            pairs += [(normed, found["normed"])] if "normed" in found else []
+            pairs.append((h if head.b_ln is None else h + head.b_ln.float(), activations["h"]))
+            pairs += [(normed, activations["normed"])] if "normed" in activations else []
         return _largest([(ours - theirs).abs().max() / theirs.abs().max().clamp(min=1) for ours, theirs in pairs])
 
     return _Check([(name, partial(keep, name=key)) for key, name in names.items()], error)
@@ -217,38 +217,41 @@ def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
 
 
 def _check_scores(model: Model, seen: View) -> _Check:
-    every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
-    layers = [(layer, attention) for layer, attention in every if not attention.why_not]
+    attentions = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+    layers = [(layer, attention) for layer, attention in attentions if not attention.why_not]
     errors: list[Tensor] = []
     recipe: Recipe = []
     for layer, attention in layers:
-        found: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
-        def keep(activation: Tensor, hook: object, key: str, found: dict[str, Tensor], attention: Attention) -> None:
-            found[key] = activation.detach()
-            if len(found) == 3:
-                errors.append(_score_error(attention, found))
-                found.clear()
+        def keep(
+            activation: Tensor, hook: object, key: str, activations: dict[str, Tensor], attention: Attention
+        ) -> None:
+            activations[key] = activation.detach()
+            if len(activations) == 3:
+                errors.append(_score_error(attention, activations))
+                activations.clear()
 
         sites = {"x": "attn_input" if attention.normed_before else "resid_pre", "q": "q", "pattern": "pattern"}
         for key, site in sites.items():
             name = hook_name(model, site, layer)  # type: ignore[arg-type]
-            recipe.append((name, partial(keep, key=key, found=found, attention=attention)))
+            recipe.append((name, partial(keep, key=key, activations=activations, attention=attention)))
     return _Check(recipe, lambda logits: _largest(errors), _long_enough(seen))
 
 
 def _check_queries(model: Model, seen: View) -> _Check:
-    every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+    attentions = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
     errors: list[Tensor] = []
     recipe: Recipe = []
-    for layer, attention in [(layer, attention) for layer, attention in every if not attention.why_not]:
+    for layer, attention in [(layer, attention) for layer, attention in attentions if not attention.why_not]:
         inputs: list[Tensor] = []
 
         def compare(q: Tensor, hook: object, inputs: list[Tensor], attention: Attention) -> None:
-            own, attention = q.float(), attention.to(q.device)
+            queries = q.float()
+            attention = attention.to(q.device)
             x = _attention_input(attention, inputs.pop().float())
             between = torch.einsum("bmd,hde->bmhe", x - x[:, :1], attention.W_Q.float())
-            errors.append((own - own[:, :1] - between).abs().max() / own.abs().max().clamp(min=1))
+            errors.append((queries - queries[:, :1] - between).abs().max() / queries.abs().max().clamp(min=1))
 
         x_name = hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer)
         recipe.append((x_name, lambda x, hook, inputs=inputs: inputs.append(x)))
@@ -277,19 +280,19 @@ def _check_values(model: Model, seen: View) -> _Check:
     recipe: Recipe = []
     keys: tuple[Site, ...] = ("v", "pattern", "z")
     for layer in range(model.cfg.n_layers):
-        found: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
-        def keep(activation: Tensor, hook: object, key: str, found: dict[str, Tensor]) -> None:
-            found[key] = activation.float()
-            if len(found) == len(keys):  # in some models the pattern comes last
-                pattern, v = found["pattern"], found["v"]
+        def keep(activation: Tensor, hook: object, key: str, activations: dict[str, Tensor]) -> None:
+            activations[key] = activation.float()
+            if len(activations) == len(keys):  # in some models the pattern comes last
+                pattern, v = activations["pattern"], activations["v"]
                 v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
                 expected = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
-                errors.append((found["z"] - expected).abs().max() / expected.abs().max().clamp(min=1))
+                errors.append((activations["z"] - expected).abs().max() / expected.abs().max().clamp(min=1))
 
         for key in keys:
             name = hook_name(model, key, layer)
-            recipe.append((name, partial(keep, key=key, found=found)))
+            recipe.append((name, partial(keep, key=key, activations=activations)))
     return _Check(recipe, lambda logits: _largest(errors))
 
 
@@ -315,8 +318,8 @@ def _check_neurons(model: Model, seen: View) -> _Check:
     )  # fmt: skip
 
 
-def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
-    x, q, pattern = (found[key].float() for key in ("x", "q", "pattern"))
+def _score_error(attention: Attention, activations: dict[str, Tensor]) -> Tensor:
+    x, q, pattern = (activations[key].float() for key in ("x", "q", "pattern"))
     attention = attention.to(x.device)
     x = _attention_input(attention, x)
     k = torch.einsum("bnd,hde->bnhe", x, attention.W_K.float()) + attention.b_K.float()

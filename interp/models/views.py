@@ -200,7 +200,11 @@ class View(ABC):
         """Whether blocks compute attention with `scaled_dot_product_attention`, without an array of queries × keys,
         when scores and pattern are not read."""
         attentions = (getattr(block, "attn", None) for block in getattr(self.model, "blocks", ()))
-        return "sdpa" if {getattr(one, "attention_path", "eager") for one in attentions} == {"sdpa"} else "eager"
+        return (
+            "sdpa"
+            if {getattr(attention, "attention_path", "eager") for attention in attentions} == {"sdpa"}
+            else "eager"
+        )
 
     @property
     @abstractmethod
@@ -212,10 +216,12 @@ class View(ABC):
         blocks = getattr(self.model, "blocks", None)
         # at most one block, the one that is running, has its matrices; the others have none
         parts = [blocks[0], blocks[-1]] if blocks else [self.model]
-        matrices = (next((one for one in part.parameters() if one.ndim > 1), None) for part in parts)
-        if any(one is not None and one.numel() > 1 and not any(one.stride()) for one in matrices):
-            what = "memory had no room for this untrained model, so its weights exist only while a block runs"
-            raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")
+        matrices = (next((parameter for parameter in part.parameters() if parameter.ndim > 1), None) for part in parts)
+        if any(
+            parameter is not None and parameter.numel() > 1 and not any(parameter.stride()) for parameter in matrices
+        ):
+            problem = "memory had no room for this untrained model, so its weights exist only while a block runs"
+            raise ValueError(f"{problem} and cannot be read; make it on a machine with room for a second model")
 
     @abstractmethod
     def live_head(self) -> HeadTensors:
@@ -277,9 +283,9 @@ class View(ABC):
 
     def to(self, *where: torch.device | torch.dtype) -> None:
         """Move or convert the model. TransformerLens' own `to` reads all weights as often as there are any."""
-        for one in where:
-            torch.nn.Module.to(self.model, one)
-            if isinstance(one, torch.dtype):
-                self.model.cfg.dtype = one
+        for target in where:
+            torch.nn.Module.to(self.model, target)
+            if isinstance(target, torch.dtype):
+                self.model.cfg.dtype = target
             else:
                 self.model.cfg.device = str(self.model.W_U.device)

@@ -24,7 +24,7 @@ _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of thi
 _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
 
-def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
+def whole_number(value: Any, name: str, *, least: int | None = None) -> int:
     """A whole number as an int. numpy's integers are accepted; 1.5, "1" and True are not.
 
     Raises TypeError if the value is not a whole number, and ValueError if it is below `least`.
@@ -34,25 +34,25 @@ def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what} must be a whole number, found {value!r}") from None
+        raise TypeError(f"{name} must be a whole number, found {value!r}") from None
     if least is not None and number < least:
-        raise ValueError(f"{what} must be at least {least}, found {number}")
+        raise ValueError(f"{name} must be at least {least}, found {number}")
     return number
 
 
-def finite_number(value: Any, what: str) -> float:
+def finite_number(value: Any, name: str) -> float:
     """A finite number as a float. True, "1" and 1j are not accepted.
 
     Raises TypeError if the value is not a real number, and ValueError if it is not finite, or too large for a float.
     """
     if isinstance(value, bool | np.bool_ | str | bytes | complex):
-        raise TypeError(f"{what} must be a number, found {value!r}")
+        raise TypeError(f"{name} must be a number, found {value!r}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{what} must be a finite number, found {value!r:.40}")
+        raise ValueError(f"{name} must be a finite number, found {value!r:.40}")
     return number
 
 
@@ -67,7 +67,7 @@ def check_seed(seed: Any) -> int:
     return number
 
 
-def list_of_strings(values: Any, what: str) -> list[str]:
+def list_of_strings(values: Any, name: str) -> list[str]:
     """A list of one or more strings of Unicode text.
 
     Raises TypeError for a single string, a table or a mapping, which would be read letter by letter or by their keys,
@@ -75,15 +75,15 @@ def list_of_strings(values: Any, what: str) -> list[str]:
     no tokenizer can read.
     """
     if isinstance(values, str | bytes | Mapping | pd.DataFrame) or not isinstance(values, Iterable):
-        found = f"the string {values[:40]!r}" if isinstance(values, str) else type(values).__name__
-        raise TypeError(f"{what} must be a list of strings, found {found}; put them in a list")
+        kind = f"the string {values[:40]!r}" if isinstance(values, str) else type(values).__name__
+        raise TypeError(f"{name} must be a list of strings, found {kind}; put them in a list")
     strings = list(values)
     if not strings:
-        raise ValueError(f"{what} is empty; expected at least one string")
+        raise ValueError(f"{name} is empty; expected at least one string")
     for number, string in enumerate(strings):
         if not isinstance(string, str):
-            raise TypeError(f"{what} must be a list of strings, found {type(string).__name__} in it")
-        unicode_text(string, f"{what}, number {number},")
+            raise TypeError(f"{name} must be a list of strings, found {type(string).__name__} in it")
+        unicode_text(string, f"{name}, number {number},")
     return strings
 
 
@@ -92,7 +92,8 @@ def unicode_text(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        lone, place = text[error.start], error.start
+        lone = text[error.start]
+        place = error.start
         raise ValueError(f"{where} has the lone surrogate {lone!r} at character {place}; replace it") from None
     return text
 
@@ -112,9 +113,11 @@ def warn(message: str) -> None:
     caveats = _CAVEATS.get()
     if caveats is not None and message not in caveats:
         caveats.append(message)
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(message, stacklevel=level)
 
 
@@ -129,10 +132,10 @@ def check_mode(mode: str) -> None:
     check_choice("mode", mode, ("zero", "mean"))
 
 
-def check_choice(what: str, value: object, known: Collection[str]) -> None:
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise ValueError for a value that is not among the known ones."""
-    if value not in known:
-        raise ValueError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
+    if value not in choices:
+        raise ValueError(f"unknown {name} {value!r}; expected one of {', '.join(choices)}")
 
 
 def check_width(width: float | int) -> None:
@@ -143,43 +146,43 @@ def check_width(width: float | int) -> None:
 
 def refuse(problems: Mapping[str, object]) -> None:
     """Raise ValueError with the first message whose problem exists, that is, whose value is true."""
-    for message, there in problems.items():
-        if there:
+    for message, problem in problems.items():
+        if problem:
             raise ValueError(message)
 
 
 def check_token_ids(largest: int, d_vocab: int, who: str) -> None:
     """Raise ValueError if the largest token id of `who` ("the text has") has no embedding."""
     if largest >= d_vocab:
-        known = f"the model's vocabulary of {d_vocab}"
-        raise ValueError(f"{who} token id {largest}, beyond {known}; use the tokenizer that belongs to this model")
+        vocabulary = f"the model's vocabulary of {d_vocab}"
+        raise ValueError(f"{who} token id {largest}, beyond {vocabulary}; use the tokenizer that belongs to this model")
 
 
-def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Sequence[str]) -> None:
+def check_table(table: pd.DataFrame, name: str, columns: Sequence[str], key: Sequence[str]) -> None:
     """Raise ValueError for a table that lacks these columns, has missing values in them, or has two rows for one key.
     Raise TypeError for anything that is not a table."""
     if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"{what} must be a pandas.DataFrame, found {type(table).__name__}")
-    if missing := [name for name in columns if name not in table]:
-        raise ValueError(f"{what} lacks the columns {', '.join(missing)}; found {', '.join(map(str, table))}")
+        raise TypeError(f"{name} must be a pandas.DataFrame, found {type(table).__name__}")
+    if missing := [column for column in columns if column not in table]:
+        raise ValueError(f"{name} lacks the columns {', '.join(missing)}; found {', '.join(map(str, table))}")
     if (empty := table[list(columns)].isna().any()).any():
-        raise ValueError(f"{what} has missing values in {', '.join(empty[empty].index)}; expected a complete table")
+        raise ValueError(f"{name} has missing values in {', '.join(empty[empty].index)}; expected a complete table")
     if (twice := table.duplicated(list(key))).any():
         row = table.loc[twice, list(key)].iloc[0].to_dict()
-        raise ValueError(f"{what} has two rows for {row}; give the table of one run, as it was made")
+        raise ValueError(f"{name} has two rows for {row}; give the table of one run, as it was made")
 
 
-def check_same(what: str, found: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
+def check_same(subject: str, stored: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
     """Raise ValueError naming the differences between two JSON-able descriptions; floats may differ by `rel_tol`."""
-    one, other = (dict(_leaves(json.loads(json.dumps(description)))) for description in (found, expected))
+    old, new = (dict(_leaves(json.loads(json.dumps(description)))) for description in (stored, expected))
     differences = [
-        f"{name}: {one.get(name)!r:.80}, here {other.get(name)!r:.80}"
-        for name in sorted({*one, *other})
-        if not _is_same(one.get(name), other.get(name), rel_tol)
+        f"{key}: {old.get(key)!r:.80}, here {new.get(key)!r:.80}"
+        for key in sorted({*old, *new})
+        if not _is_same(old.get(key), new.get(key), rel_tol)
     ]
     if differences:
-        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise ValueError(f"{what}: {'; '.join(differences[:3])}{more}")
+        remainder = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise ValueError(f"{subject}: {'; '.join(differences[:3])}{remainder}")
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -191,9 +194,9 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(part, f"{name}.{key}" if name else str(key))
 
 
-def _is_same(one: Any, other: Any, rel_tol: float) -> bool:
-    floats = isinstance(one, float) and isinstance(other, float)
-    return math.isclose(one, other, rel_tol=rel_tol) if floats else bool(one == other)
+def _is_same(x: Any, y: Any, rel_tol: float) -> bool:
+    floats = isinstance(x, float) and isinstance(y, float)
+    return math.isclose(x, y, rel_tol=rel_tol) if floats else bool(x == y)
 
 
 def check_scales(scales: Any) -> None:

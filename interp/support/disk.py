@@ -93,14 +93,14 @@ def check_own(target: Path, listed: Listed = contents) -> None:
     """
     if not os.path.lexists(target):
         return
-    what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
-    here = sorted(os.listdir(target)) if what == "folder" else []  # before the names of what other processes add
-    names = listed(target) if what == "folder" else None
+    kind = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
+    entries = sorted(os.listdir(target)) if kind == "folder" else []  # before the names of what other processes add
+    names = listed(target) if kind == "folder" else None
     if names is None:
-        raise FileExistsError(f"{target} is a {what} that interp did not make and would have to replace; {_MOVE}")
-    if foreign := [name for name in here if name not in names and not _TEMPORARY.fullmatch(name)]:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
+        raise FileExistsError(f"{target} is a {kind} that interp did not make and would have to replace; {_MOVE}")
+    if foreign := [name for name in entries if name not in names and not _TEMPORARY.fullmatch(name)]:
+        remainder = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise FileExistsError(f"{target} holds {foreign[0]}{remainder}, which interp did not write; {_MOVE}")
 
 
 def check_page(directory: Path, name: str = "index.html") -> None:
@@ -179,12 +179,12 @@ def tidy(path: Path) -> None:
 
     A folder that was about to be replaced is restored.
     """
-    for left in path.parent.glob("*.tmp"):
-        if (found := _TEMPORARY.fullmatch(left.name)) and found[1] == path.name and not left.is_symlink():
-            with suppress(OSError), _locked(left):  # another process may also be removing it, or holds the lock
-                if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
-                    os.replace(left / _OLD, path)
-                shutil.rmtree(left)
+    for leftover in path.parent.glob("*.tmp"):
+        if (match := _TEMPORARY.fullmatch(leftover.name)) and match[1] == path.name and not leftover.is_symlink():
+            with suppress(OSError), _locked(leftover):  # another process may also be removing it, or holds the lock
+                if (leftover / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
+                    os.replace(leftover / _OLD, path)
+                shutil.rmtree(leftover)
 
 
 def checksum(content: bytes) -> str:
@@ -214,7 +214,7 @@ def in_turn(*folders: Path) -> Iterator[None]:
     """Wait until no other process is inside this context for one of these folders. Does not wait where folders cannot
     be locked."""
     with ExitStack() as locks:
-        for folder in sorted({one.resolve() for one in folders}):
+        for folder in sorted({folder.resolve() for folder in folders}):
             with suppress(OSError):
                 locks.enter_context(_locked(folder, waits=True))
         yield
@@ -227,7 +227,7 @@ def occupied(folder: Path, does: str, *, shared: bool = False) -> Iterator[None]
     Folders that were made for it and are empty at the end are removed. Raises FileExistsError if another process is in
     it; `does` says what that process does.
     """
-    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    absent = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     with ExitStack() as lock:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -245,9 +245,9 @@ def occupied(folder: Path, does: str, *, shared: bool = False) -> Iterator[None]
         try:
             yield
         finally:
-            for empty in made:
+            for parent in absent:
                 with suppress(OSError):  # it is not empty, or was removed
-                    empty.rmdir()
+                    parent.rmdir()
 
 
 @contextmanager
@@ -303,8 +303,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = re.search(r"\(os error (\d+)\)|\bcode: (\d+)", str(error))
-        number = error.errno if isinstance(error, OSError) else said and int(said[1] or said[2])
+        code = re.search(r"\(os error (\d+)\)|\bcode: (\d+)", str(error))
+        number = error.errno if isinstance(error, OSError) else code and int(code[1] or code[2])
         if number in FULL:
             raise OSError(number, os.strerror(number), str(path)) from error
         raise

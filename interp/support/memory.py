@@ -116,9 +116,9 @@ def shown(size: float | int) -> str:
         >>> shown(3.25 * 2**30), shown(5 * 2**20), shown(300 * 2**10)
         ('3.2 GiB', '5 MiB', '300 KiB')
     """
-    for unit, of, digits in (("GiB", GIB, 1), ("MiB", 2**20, 0)):
-        if size >= of:
-            return f"{size / of:,.{digits}f} {unit}"
+    for unit, n_bytes, digits in (("GiB", GIB, 1), ("MiB", 2**20, 0)):
+        if size >= n_bytes:
+            return f"{size / n_bytes:,.{digits}f} {unit}"
     return f"{size / 2**10:,.0f} KiB"
 
 
@@ -129,8 +129,8 @@ def _c_library() -> Any:
 def _of_gpu(device: str) -> tuple[int, int]:
     import torch
 
-    free, whole = torch.cuda.mem_get_info(device)
-    return free, whole
+    free, total = torch.cuda.mem_get_info(device)
+    return free, total
 
 
 def _physical() -> int:
@@ -153,8 +153,8 @@ def _groups() -> Iterator[tuple[int, int]]:
         if controllers not in ("", "memory"):
             continue
         root = _GROUPS / controllers
-        own = root / path.lstrip("/")
-        for folder in (own, *own.parents):
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
             if folder.is_relative_to(root):
                 yield from _limit(folder)
 

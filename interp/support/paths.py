@@ -69,8 +69,8 @@ def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
     """
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    found = sorted(Path(HF_HUB_CACHE).glob(f"{kind}--*/snapshots/*"))
-    return {path.parents[1].name.removeprefix(f"{kind}--").replace("--", "/"): path.parents[1] for path in found}
+    snapshots = sorted(Path(HF_HUB_CACHE).glob(f"{kind}--*/snapshots/*"))
+    return {path.parents[1].name.removeprefix(f"{kind}--").replace("--", "/"): path.parents[1] for path in snapshots}
 
 
 def hub_answers() -> bool:
@@ -88,12 +88,12 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
     """Raise FileNotFoundError for a name that is not in the cache while the hub cannot be reached."""
     if hub_answers():
         return
-    known = cached(kind)
-    may_be_short = kind == "models" and "/" not in name and bool(known)
-    if name not in known and not may_be_short:
-        what = f"model {name!r} is no local directory" if kind == "models" else f"dataset {name!r} is no local file"
-        there = "it is not in the hub's cache and the hub cannot be reached"
-        raise FileNotFoundError(f"{what}, {there}; connect to the network, or give {expected}")
+    names = cached(kind)
+    may_be_short = kind == "models" and "/" not in name and bool(names)
+    if name not in names and not may_be_short:
+        problem = f"model {name!r} is no local directory" if kind == "models" else f"dataset {name!r} is no local file"
+        reason = "it is not in the hub's cache and the hub cannot be reached"
+        raise FileNotFoundError(f"{problem}, {reason}; connect to the network, or give {expected}")
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
@@ -111,19 +111,20 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         True
     """
     path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
-    there = bool(name.strip()) and os.path.exists(path)
-    if not there and _HUB_MODEL.fullmatch(name):
+    exists = bool(name.strip()) and os.path.exists(path)
+    if not exists and _HUB_MODEL.fullmatch(name):
         _check_hub("models", name, "a directory (config.json, model.safetensors) or a bundled model")
         return None
-    if is_gguf(path) and there:
+    if is_gguf(path) and exists:
         return _readable_gguf(path)
-    if not there or not path.is_dir():
-        known = "a Hugging Face directory with config.json, a .gguf file, a hub name or one of "
-        known += ", ".join(bundled_models())
-        what = "is a file, not a directory" if there else "does not exist"
-        raise FileNotFoundError(f"model {name!r} {what}; expected {known}")
+    if not exists or not path.is_dir():
+        expected = "a Hugging Face directory with config.json, a .gguf file, a hub name or one of "
+        expected += ", ".join(bundled_models())
+        problem = "is a file, not a directory" if exists else "does not exist"
+        raise FileNotFoundError(f"model {name!r} {problem}; expected {expected}")
     check_no_adapter(path)
-    config, in_gguf = path / "config.json", sorted(path.glob("*.gguf"))
+    config = path / "config.json"
+    in_gguf = sorted(path.glob("*.gguf"))
     if not config.is_file() and len(in_gguf) == 1:
         return _readable_gguf(in_gguf[0])
     if in_gguf and (not config.is_file() or not any(path.glob("*.safetensors"))):
@@ -137,8 +138,8 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         raise ValueError(f"{config} is not valid JSON ({error})") from None
     if weights and not any(path.glob("*.safetensors")):
         if pickled := ", ".join(sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)):
-            how = "save the model as safetensors with transformers: model.save_pretrained(directory)"
-            raise ValueError(f"{path} has only pickled weights ({pickled}), which can run code when read; {how}")
+            remedy = "save the model as safetensors with transformers: model.save_pretrained(directory)"
+            raise ValueError(f"{path} has only pickled weights ({pickled}), which can run code when read; {remedy}")
         raise FileNotFoundError(f"{path} has no weights; expected model.safetensors")
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise ValueError(f"{config} names no model_type; expected the config.json of a transformers model")
@@ -176,14 +177,14 @@ def adapter_directory(name: str) -> Path:
     """
     path = Path(os.path.expanduser(name))
     if not (path / "adapter_config.json").is_file():
-        what = "has no adapter_config.json" if path.is_dir() else "is no directory"
-        raise FileNotFoundError(f"adapter {name!r} {what}; expected a directory that PEFT's save_pretrained wrote")
+        problem = "has no adapter_config.json" if path.is_dir() else "is no directory"
+        raise FileNotFoundError(f"adapter {name!r} {problem}; expected a directory that PEFT's save_pretrained wrote")
     if importlib.util.find_spec("peft") is None:
         raise ValueError(f"merging {path} needs peft, which is not installed; pip install 'interp[peft]'")
     if not (path / "adapter_model.safetensors").is_file():
         if (path / "adapter_model.bin").is_file():
-            why = "only pickled weights (adapter_model.bin), which can run code when read"
-            raise ValueError(f"{path} has {why}; save the adapter again with PEFT, as safetensors")
+            content = "only pickled weights (adapter_model.bin), which can run code when read"
+            raise ValueError(f"{path} has {content}; save the adapter again with PEFT, as safetensors")
         raise FileNotFoundError(f"{path} has no adapter_model.safetensors, the weights of the adapter")
     return path
 
@@ -208,19 +209,20 @@ def check_no_adapter(directory: Path, hub_name: str | None = None) -> None:
     merge = argument("adapter", folder if hub_name else name)
     config = _settings(directory / "config.json")
     if not config or not {path.stem for path in directory.glob("*.safetensors")} - {"adapter_model"}:
-        what = f"{name} is an adapter (PEFT, {kind}) of {base!r} and not a model; load that model with {merge}"
-        first = f", after: hf download {name} --include 'adapter_*' --local-dir {folder}" if hub_name else ""
-        raise ValueError(what + first)
+        problem = f"{name} is an adapter (PEFT, {kind}) of {base!r} and not a model; load that model with {merge}"
+        download = f", after: hf download {name} --include 'adapter_*' --local-dir {folder}" if hub_name else ""
+        raise ValueError(problem + download)
     if hub_name:
         target = short_name(name)
-        without = f"hf download {name} --exclude 'adapter_*' --local-dir {target}"
-        apart = f"hf download {name} --include 'adapter_*' --local-dir {folder}"
+        base_alone = f"hf download {name} --exclude 'adapter_*' --local-dir {target}"
+        adapter_alone = f"hf download {name} --include 'adapter_*' --local-dir {folder}"
     else:
-        target, quoted = name, shlex.quote(folder)
-        without = apart = f"mkdir {quoted} && mv {shlex.quote(name)}/adapter_* {quoted}"
-    what = f"{name} has an adapter (PEFT, {kind}) beside its weights, which transformers would add to them"
-    how = f"If the weights contain it already: {without} . If not: {apart} and then load {target} with "
-    raise ValueError(f"{what}; expected only one of the two. {how}{argument('adapter', folder)}")
+        target = name
+        quoted = shlex.quote(folder)
+        base_alone = adapter_alone = f"mkdir {quoted} && mv {shlex.quote(name)}/adapter_* {quoted}"
+    problem = f"{name} has an adapter (PEFT, {kind}) beside its weights, which transformers would add to them"
+    remedy = f"If the weights contain it already: {base_alone} . If not: {adapter_alone} and then load {target} with "
+    raise ValueError(f"{problem}; expected only one of the two. {remedy}{argument('adapter', folder)}")
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -265,20 +267,22 @@ def corpus_file(name: str) -> Path | None:
         True
     """
     path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
-    there = bool(name) and os.path.exists(path)  # the path of no name is the working directory
-    if not there and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
+    exists = bool(name) and os.path.exists(path)  # the path of no name is the working directory
+    if not exists and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
         dataset = HUB_CORPORA.get(name, {"path": name})["path"]
         if dataset != "json" and not os.path.isdir(dataset):
             _check_hub("datasets", dataset, f"a file ({', '.join(TEXT_SUFFIXES)}) or 'bundled'")
         return None
     if not os.path.isfile(path):
-        what = "does not exist" if not there else "is a directory" if os.path.isdir(path) else "is not a regular file"
-        shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
+        problem = (
+            "does not exist" if not exists else "is a directory" if os.path.isdir(path) else "is not a regular file"
+        )
+        excerpt = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"
-        if not there and re.search(r"\s", name):
+        if not exists and re.search(r"\s", name):
             expected += "; if it is a text itself, put it in a file or, in Python, give a list of strings"
-        raise FileNotFoundError(f"corpus {shown!r} {what}; expected {expected}")
+        raise FileNotFoundError(f"corpus {excerpt!r} {problem}; expected {expected}")
     text_suffix(path)
     if path.stat().st_size == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")

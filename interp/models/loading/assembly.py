@@ -65,7 +65,8 @@ def assembled(
 
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
-    source, tokenizer = stored.checked(), stored.tokenizer()
+    source = stored.checked()
+    tokenizer = stored.tokenizer()
     batch = trial(stored.config, _LENGTH)
     rounded = _in_type(stored, dtype, batch) if dtype.itemsize < torch.float32.itemsize else None
     if (wide := wide_type(source)) != source.dtype:
@@ -76,8 +77,8 @@ def assembled(
             draft: Draft = make(source, tokenizer, stored.config, neutral)
         except Exception as error:
             reason = str(error).strip() or type(error).__name__
-            what = f"{name} cannot be converted by TransformerLens as it is configured"
-            raise WronglyConverted(f"{what}: {reason}") from error
+            label = f"{name} cannot be converted by TransformerLens as it is configured"
+            raise WronglyConverted(f"{label}: {reason}") from error
         del source
         placement = placed(draft.reference, where, dtype)
         assembly = _Assembly(name, stored, draft, dtype, placement)
@@ -87,32 +88,36 @@ def assembled(
     remember_beginning(model.tokenizer, tokenizer, stored.source)
     del assembly, draft  # together with what was read from the files
     placement.finish(model, dtype, stored.buffers(dtype) if stored.backend == "bridge" else {})
-    has_head, real = view(model).why_no_head is None, batch.mask.bool()
+    has_head = view(model).why_no_head is None
+    real = batch.mask.bool()
     try:
-        found = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers).float().cpu()
+        outputs = view(model).run(batch.to(model.W_U.device), None if has_head else model.cfg.n_layers).float().cpu()
     except (RuntimeError, ValueError) as error:
         raise WronglyConverted(f"{name} cannot run in TransformerLens: {error}") from error
-    found = found.log_softmax(-1) if has_head else found
-    what = "log-probabilities" if has_head else "the last hidden states"
-    apart = _check_parity(name, what, found[real], expected[real], None if rounded is None else rounded[real], dtype)
+    outputs = outputs.log_softmax(-1) if has_head else outputs
+    label = "log-probabilities" if has_head else "the last hidden states"
+    difference = _check_parity(
+        name, label, outputs[real], expected[real], None if rounded is None else rounded[real], dtype
+    )
     verify_all(model)
-    return model, {what: apart}
+    return model, {label: difference}
 
 
 def _check_parity(
-    name: str, what: str, found: Tensor, exact: Tensor, rounded: Tensor | None, dtype: torch.dtype
+    name: str, label: str, outputs: Tensor, exact: Tensor, rounded: Tensor | None, dtype: torch.dtype
 ) -> float:
-    """The largest difference of outputs (`what`) from those of transformers in float32, or in a less precise type from
+    """The largest difference of outputs (`label`) from those of transformers in float32, or in a less precise type from
     those of transformers in that type (`rounded`). Raises WronglyConverted if it is too large."""
-    own = exact if rounded is None else rounded
-    for number, (how, size) in enumerate(_SIZES.items()):
-        apart, allowed = size(found - own), PARITY_TOLERANCE
+    reference = exact if rounded is None else rounded
+    for number, (measure, size) in enumerate(_SIZES.items()):
+        difference = size(outputs - reference)
+        allowed = PARITY_TOLERANCE
         if rounded is not None:
-            allowed = min(_OF_HALF[dtype][number], max(torch.finfo(dtype).eps, _ROUNDINGS * size(own - exact)))
-        if not apart < allowed:
-            what = f"{what} differ from transformers by {how} {apart:.1e} (allowed {allowed:.0e})"
-            raise WronglyConverted(f"{name} was converted wrongly: {what}; {_UNSUPPORTED}")
-    return float((found - own).abs().max())
+            allowed = min(_OF_HALF[dtype][number], max(torch.finfo(dtype).eps, _ROUNDINGS * size(reference - exact)))
+        if not difference < allowed:
+            label = f"{label} differ from transformers by {measure} {difference:.1e} (allowed {allowed:.0e})"
+            raise WronglyConverted(f"{name} was converted wrongly: {label}; {_UNSUPPORTED}")
+    return float((outputs - reference).abs().max())
 
 
 def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
@@ -144,8 +149,8 @@ def output(model: Any, config: Any, batch: Tokens) -> Tensor:
     if headless(config):
         hidden: Tensor = _read(model.base_model, batch).last_hidden_state
         return hidden.float().cpu()
-    given = _read(model, batch)
-    logits: Tensor = given.logits if "logits" in given else given.prediction_logits
+    outputs = _read(model, batch)
+    logits: Tensor = outputs.logits if "logits" in outputs else outputs.prediction_logits
     return logits.float().cpu().log_softmax(-1)
 
 
@@ -164,10 +169,15 @@ class _Assembly:
     """A forward pass of transformers' model in float32, during which the blocks of a draft are checked and settled."""
 
     def __init__(self, name: str, stored: Stored, draft: Draft, dtype: torch.dtype, placement: Placement) -> None:
-        self.name, self.stored, self.draft, self.where = name, stored, draft, (dtype, placement)
+        self.name = name
+        self.stored = stored
+        self.draft = draft
+        self.where = (dtype, placement)
         self.blocks = blocks_of(draft.reference)
         self.weights = MappedWeights(draft.reference, stored.files)
-        self.most_read = _MOST_READ * dtype.itemsize * sum(one.numel() for one in draft.reference.parameters())
+        self.most_read = (
+            _MOST_READ * dtype.itemsize * sum(parameter.numel() for parameter in draft.reference.parameters())
+        )
         self.settled: list[str] = []
         self.read = 0  # bytes
 
@@ -176,10 +186,11 @@ class _Assembly:
         for a bridge also the settings from which its model makes masks and rotations."""
         reference, wrapped = self.draft.reference, view(self.draft.model).wrapped
         if wrapped is not None:
-            settings, own = wrapped.config.to_dict(), reference.config.to_dict()
-            if changed := [name for name, value in own.items() if repr(settings.get(name)) != repr(value)]:
-                what = f"it has another {changed[0]} than in transformers"
-                raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
+            settings = wrapped.config.to_dict()
+            expected = reference.config.to_dict()
+            if changed := [name for name, value in expected.items() if repr(settings.get(name)) != repr(value)]:
+                problem = f"it has another {changed[0]} than in transformers"
+                raise WronglyConverted(f"{self.name} was converted wrongly: {problem}; {_UNSUPPORTED}")
         watch = partial(self.compare, batch, [nullcontext, self.draft.read_patterns])
         with sampled(reference, wide_type(reference), watch):
             _read(reference.base_model, batch)
@@ -211,15 +222,15 @@ class _Assembly:
         for name, parameter in self.blocks[block].named_parameters():
             check_finite(self.stored.source, f"{block}.{name}", parameter)
         try:
-            found = []
+            outputs = []
             for way in ways:
                 with way():
-                    found.append(self.draft.output(block, batch, arguments, named))
+                    outputs.append(self.draft.output(block, batch, arguments, named))
         except Exception as error:
             raise WronglyConverted(f"{self.name}: {block} cannot run in TransformerLens: {error}") from error
         x = arguments[0] if arguments else named["hidden_states"]
         size = (expected - x).norm(dim=-1) + 0.01 * expected.norm(dim=-1)
-        errors = ((torch.stack(found) - expected).norm(dim=-1) / size).cpu()
+        errors = ((torch.stack(outputs) - expected).norm(dim=-1) / size).cpu()
         first, last = _OF_BLOCK
         beyond = (torch.arange(errors.shape[-1]) - _LENGTH).clamp(min=0) / (_LONG - _LENGTH)
         allowed = (first + (last - first) * beyond).expand_as(errors)[:, batch.mask.bool()].flatten()
@@ -227,9 +238,9 @@ class _Assembly:
         worst = int((errors / allowed).argmax())  # the first NaN if there is one
         if not errors[worst] < allowed[worst]:
             positions = batch.mask.nonzero()[:, 1]
-            what = f"{block} differs from transformers by {errors[worst]:.1e} of what it adds"
-            what += f" at position {positions[worst % len(positions)]} (allowed {allowed[worst]:.0e})"
-            raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
+            problem = f"{block} differs from transformers by {errors[worst]:.1e} of what it adds"
+            problem += f" at position {positions[worst % len(positions)]} (allowed {allowed[worst]:.0e})"
+            raise WronglyConverted(f"{self.name} was converted wrongly: {problem}; {_UNSUPPORTED}")
 
     def finish(self, block: str) -> None:
         """Settle a block."""

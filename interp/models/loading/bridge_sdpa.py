@@ -41,7 +41,8 @@ def _delegated(attn: Any, *arguments: Any, **named: Any) -> Any:
 
 def _split(attn: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
     """Attention whose queries, keys and values the bridge computes from one matrix."""
-    mask, config = named.get("attention_mask"), attn.config
+    mask = named.get("attention_mask")
+    config = attn.config
     if _is_ordinary(attn) or attn.is_cross_attention or (mask is not None and mask.ndim < 4):
         return attn.ordinary._reconstruct_attention(attn, q, k, v, **named)
     heads = config.n_heads, getattr(config, "n_key_value_heads", None) or config.n_heads
@@ -107,4 +108,4 @@ def fuse(bridge: Any) -> bool:
 
 def _is_plain(attention: Any) -> bool:
     special = (getattr(attention, name, None) for name in ("attn_logit_softcapping", "sinks"))
-    return all(one is None for one in special) and not getattr(attention, "reorder_and_upcast_attn", False)
+    return all(setting is None for setting in special) and not getattr(attention, "reorder_and_upcast_attn", False)

@@ -36,10 +36,11 @@ def converted(name: str, stored: Stored, adapter: Path | None) -> Iterator[Store
     if adapter is None and not is_gguf(stored.source):
         yield stored
         return
-    needed, there = CONVERTING * stored.n_numbers, memory.available("cpu")
-    if needed > there:
-        what = f"converting the weights of {name} takes up to {memory.shown(needed)} of memory"
-        raise memory.DoesNotFit(f"{what}, but only {memory.shown(there)} is available; do it once on another machine")
+    needed = CONVERTING * stored.n_numbers
+    free = memory.available("cpu")
+    if needed > free:
+        problem = f"converting the weights of {name} takes up to {memory.shown(needed)} of memory"
+        raise memory.DoesNotFit(f"{problem}, but only {memory.shown(free)} is available; do it once on another machine")
     with TemporaryDirectory(prefix="weights-") as directory:
         _convert(name, stored, adapter, directory)
         memory.give_back()
@@ -66,10 +67,12 @@ def _convert(name: str, stored: Stored, adapter: Path | None, directory: str) ->
     model.save_pretrained(directory)
     del model
     if expected is not None:
-        found = output(replace(stored, directory=directory).mapped(), stored.config, batch)
-        if not (apart := float((found - expected).abs().max())) < PARITY_TOLERANCE:
-            what = f"its weights merged into those of {name} give predictions that differ by {apart:.1e} from PEFT's"
-            raise ValueError(f"{adapter} cannot be merged: {what} (allowed {PARITY_TOLERANCE:.0e})")
+        outputs = output(replace(stored, directory=directory).mapped(), stored.config, batch)
+        if not (difference := float((outputs - expected).abs().max())) < PARITY_TOLERANCE:
+            problem = (
+                f"its weights merged into those of {name} give predictions that differ by {difference:.1e} from PEFT's"
+            )
+            raise ValueError(f"{adapter} cannot be merged: {problem} (allowed {PARITY_TOLERANCE:.0e})")
 
 
 def _check_base(adapter: Path, names: Sequence[str]) -> None:
@@ -77,10 +80,10 @@ def _check_base(adapter: Path, names: Sequence[str]) -> None:
     base = _config_of(adapter).base_model_name_or_path
     if not base:
         return
-    ours = {Path(one).stem if is_gguf(one) else short_name(one) for one in names if one}
-    if not any(one.lower().partition(".gguf")[0].startswith(short_name(base).lower()) for one in ours):
-        how = f"if they are one model, write {names[0]!r} as base_model_name_or_path in its adapter_config.json"
-        raise ValueError(f"{adapter} is an adapter of {base!r}, not of {names[0]!r}; load that model, or {how}")
+    ours = {Path(name).stem if is_gguf(name) else short_name(name) for name in names if name}
+    if not any(name.lower().partition(".gguf")[0].startswith(short_name(base).lower()) for name in ours):
+        remedy = f"if they are one model, write {names[0]!r} as base_model_name_or_path in its adapter_config.json"
+        raise ValueError(f"{adapter} is an adapter of {base!r}, not of {names[0]!r}; load that model, or {remedy}")
 
 
 def _config_of(adapter: Path) -> Any:
@@ -99,21 +102,23 @@ def _adapted(model: Any, adapter: Path) -> Any:
     config = _config_of(adapter)
     kind = str(getattr(config.peft_type, "value", config.peft_type))
     if config.is_prompt_learning or config.is_adaption_prompt:
-        what = f"{adapter} ({kind}) adds vectors to what the model reads, which no weights contain"
-        raise ValueError(f"{what}; expected an adapter that can be merged, such as LoRA or DoRA")
+        problem = f"{adapter} ({kind}) adds vectors to what the model reads, which no weights contain"
+        raise ValueError(f"{problem}; expected an adapter that can be merged, such as LoRA or DoRA")
     with safe_open(adapter / "adapter_model.safetensors", "np") as file:
         stored = set(file.keys())
-    own = {f"base_model.model.{name}" for name in model.state_dict()}
+    expected = {f"base_model.model.{name}" for name in model.state_dict()}
     try:
         with warnings.catch_warnings(action="ignore"):
             adapted = PeftModel.from_pretrained(model, str(adapter)).eval()
     except Exception as error:
-        why = " ".join(str(error).split())
-        resized = "size mismatch" in why and any(part in why for part in ("embed", "lm_head", "wte"))
-        how = "it was trained with another vocabulary; save the merged model with the script that trained it" * resized
-        raise ValueError(f"{adapter} ({kind}) does not fit the model: {how or why}") from error
+        reason = " ".join(str(error).split())
+        resized = "size mismatch" in reason and any(part in reason for part in ("embed", "lm_head", "wte"))
+        remedy = (
+            "it was trained with another vocabulary; save the merged model with the script that trained it" * resized
+        )
+        raise ValueError(f"{adapter} ({kind}) does not fit the model: {remedy or reason}") from error
     needed = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    if foreign := sorted((stored - needed - own) | (needed - stored)):
+    if foreign := sorted((stored - needed - expected) | (needed - stored)):
         where = "it has" if foreign[0] in stored else "it lacks"
         raise ValueError(
             f"{adapter} ({kind}) is of another model: {where} {foreign[0]}; load the model it was made for"

@@ -45,7 +45,7 @@ class Draft(ABC):
         points = [block.attn.hook_pattern for block in getattr(self.model, "blocks", ()) if hasattr(block, "attn")]
         with ExitStack() as handles:
             for point in points:
-                handles.callback(point.register_forward_hook(lambda module, given, pattern: None).remove)
+                handles.callback(point.register_forward_hook(lambda module, arguments, pattern: None).remove)
             yield
 
     @property
@@ -116,7 +116,8 @@ class Hooked(Draft):
         return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
 
     def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
-        module, device = self._bound(part), placement.of(part)
+        module = self._bound(part)
+        device = placement.of(part)
         n_bytes = sum(parameter.nbytes for parameter in module.parameters())
         for name, parameter in module.named_parameters():
             parameter.data = _laid_out(name, parameter.data, dtype, device, gated=self.model.cfg.gated_mlp)
@@ -133,7 +134,8 @@ class Hooked(Draft):
     def _bound(self, part: str) -> Any:
         """A part of the model whose parameters are views of the reference's weights."""
         path = part if part in self.parts else f"blocks.{part.rpartition('.')[2]}"
-        module, prefix = self.model.get_submodule(path), f"{path}."
+        module = self.model.get_submodule(path)
+        prefix = f"{path}."
         state = {}
         for name, weight in self._weights.items():
             if name.startswith(prefix):
@@ -154,19 +156,20 @@ class Bridged(Draft):
         if (kind := type(source).__name__) not in SUPPORTED_ARCHITECTURES:
             raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
         config.architectures = source.config.architectures = [kind]
-        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
+        self.reference = copy.deepcopy(source, {id(parameter): parameter for parameter in source.parameters()})
         config.save_pretrained(neutral)
         source.set_attn_implementation("eager")  # the implementation that returns attention patterns
-        again = _with_bos(tokenizer or _stand_in(), neutral)
+        reread = _with_bos(tokenizer or _stand_in(), neutral)
         self.model = TransformerBridge.boot_transformers(
-            neutral, hf_model=source, tokenizer=again, device=str(source.device), dtype=source.dtype
+            neutral, hf_model=source, tokenizer=reread, device=str(source.device), dtype=source.dtype
         )
         fuse(self.model)
         self.reference.set_attn_implementation(source.config._attn_implementation)  # blocks of both share a mask
-        self._wrapped, self._moved = source, False
-        own = set(self.reference.parameters())
-        derived = set(source.parameters()) - own
-        self._views = _views(derived, own)
+        self._wrapped = source
+        self._moved = False
+        parameters = set(self.reference.parameters())
+        derived = set(source.parameters()) - parameters
+        self._views = _views(derived, parameters)
         self._copies = derived - set(self._views)
         self.model.cfg.model_name = config.model_type
         self.model.cfg.n_ctx = context_of(config) or self.model.cfg.n_ctx
@@ -178,8 +181,10 @@ class Bridged(Draft):
 
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         module = self._wrapped.get_submodule(block)
-        self._look_again()
-        with Workspace(wide_type(self.reference)).converted(one for one in module.parameters() if one in self._copies):
+        self._renew_views()
+        with Workspace(wide_type(self.reference)).converted(
+            parameter for parameter in module.parameters() if parameter in self._copies
+        ):
             output = module(*arguments, **named)
         return output[0] if isinstance(output, tuple) else output
 
@@ -193,12 +198,13 @@ class Bridged(Draft):
         for name, parameter in self.reference.named_parameters():
             if name.startswith(f"{part}.") or (part == _REST and not name.startswith(blocks)):
                 n_bytes += parameter.nbytes
-                kept, parameter.data = parameter.data, parameter.data.to(placement.of(name), dtype)
-                self._moved = self._moved or parameter.data_ptr() != kept.data_ptr()
+                data = parameter.data
+                parameter.data = parameter.data.to(placement.of(name), dtype)
+                self._moved = self._moved or parameter.data_ptr() != data.data_ptr()
         if part == _REST:
             for parameter in self._copies:
                 parameter.data = parameter.data.to(dtype=dtype)
-        self._look_again()
+        self._renew_views()
         return n_bytes
 
     def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
@@ -207,9 +213,9 @@ class Bridged(Draft):
         for name, parameter in self.reference.named_parameters():
             if name in weights:
                 parameter.data = weights[name]
-        self._look_again()
+        self._renew_views()
 
-    def _look_again(self) -> None:
+    def _renew_views(self) -> None:
         """Renew views of weights that have moved, such as the queries in a joint matrix of queries, keys and values."""
         for parameter, view in self._views.items():
             parameter.data = view.tensor()
@@ -234,14 +240,14 @@ def _views(tensors: Iterable[Tensor], parameters: Iterable[torch.nn.Parameter]) 
     """Where tensors lie in the memory of these parameters, without those that lie elsewhere."""
     starts = {parameter.data_ptr(): parameter for parameter in parameters}
     places = sorted(starts)
-    found: dict[Tensor, _View] = {}
+    views: dict[Tensor, _View] = {}
     for tensor in tensors:
         start = tensor.data_ptr()
         owner = starts[places[max(bisect_right(places, start) - 1, 0)]]
         offset = start - owner.data_ptr()
         if 0 <= offset < owner.nbytes:
-            found[tensor] = _View(owner, offset // owner.element_size(), tensor.shape, tensor.stride())
-    return found
+            views[tensor] = _View(owner, offset // owner.element_size(), tensor.shape, tensor.stride())
+    return views
 
 
 def read_again(tokenizer: Any, directory: str, **options: Any) -> Any:
@@ -280,8 +286,8 @@ class _Path(str):
 def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.device, *, gated: bool) -> Tensor:
     """A copy of a parameter in its `memory_order`. Shape and values stay the same."""
     order = memory_order(name, weight.ndim, gated=gated)
-    there = weight.permute(order)
-    copied = torch.empty(there.shape, dtype=dtype, device=device).copy_(there)
+    permuted = weight.permute(order)
+    copied = torch.empty(permuted.shape, dtype=dtype, device=device).copy_(permuted)
     return copied.permute([order.index(axis) for axis in range(weight.ndim)])
 
 

@@ -42,18 +42,18 @@ def config_of(path: str | os.PathLike[str]) -> Any:
 def read_with(cls: Any, path: str | os.PathLike[str], **options: Any) -> Any:
     """What the `from_pretrained` of a class of transformers reads from a GGUF file. Other files of its directory, such
     as another tokenizer, are not read."""
-    with _alone(path) as directory, redirect_stderr(StringIO()):  # without its progress bar
+    with _linked_alone(path) as directory, redirect_stderr(StringIO()):  # without its progress bar
         return cls.from_pretrained(directory, gguf_file=_NAME, trust_remote_code=False, **options)
 
 
 def _version(path: str | os.PathLike[str]) -> tuple[str, int, int]:
     """A file, and what changes when it is written again."""
-    about = os.stat(path)
-    return os.path.abspath(path), about.st_size, about.st_mtime_ns
+    status = os.stat(path)
+    return os.path.abspath(path), status.st_size, status.st_mtime_ns
 
 
 @contextmanager
-def _alone(path: str | os.PathLike[str]) -> Iterator[str]:
+def _linked_alone(path: str | os.PathLike[str]) -> Iterator[str]:
     """A directory in which there is only a link to the file."""
     with TemporaryDirectory(prefix="gguf-") as directory:
         (Path(directory) / _NAME).symlink_to(os.path.abspath(path))
@@ -67,8 +67,8 @@ def _header(path: str, *_: int) -> Header:
     try:
         reader = GGUFReader(path)
     except Exception as error:
-        what = f"{path} cannot be read as a GGUF file ({type(error).__name__}: {error})"
-        raise ValueError(f"{what}; is it complete? Download or convert it again") from error
+        problem = f"{path} cannot be read as a GGUF file ({type(error).__name__}: {error})"
+        raise ValueError(f"{problem}; is it complete? Download or convert it again") from error
     sizes: Counter[str] = Counter()
     for tensor in reader.tensors:
         sizes[tensor.tensor_type.name] += int(tensor.n_elements)

@@ -16,15 +16,18 @@ from transformer_lens.hook_points import HookPoint
 __all__ = ["FusedAttention", "FusedGroupedQueryAttention", "fuse"]
 
 
-def _forward(attn: Any, query_input: Tensor, key_input: Tensor, value_input: Tensor, *rest: Any, **more: Any) -> Tensor:
-    mask = more.get("additive_attention_mask")
-    others = [*rest, *(value for name, value in more.items() if name != "additive_attention_mask")]
-    if any(value is not None for value in others) or _is_ordinary(attn):  # others: a cache, padding on the left
-        return attn.ordinary.forward(attn, query_input, key_input, value_input, *rest, **more)
+def _forward(
+    attn: Any, query_input: Tensor, key_input: Tensor, value_input: Tensor, *arguments: Any, **options: Any
+) -> Tensor:
+    mask = options.get("additive_attention_mask")
+    unusual = [*arguments, *(value for name, value in options.items() if name != "additive_attention_mask")]
+    if any(value is not None for value in unusual) or _is_ordinary(attn):  # others: a cache, padding on the left
+        return attn.ordinary.forward(attn, query_input, key_input, value_input, *arguments, **options)
     q, k, v = attn.calculate_qkv_matrices(query_input, key_input, value_input)
     if attn.cfg.positional_embedding_type == "rotary":
-        q, k = attn.hook_rot_q(attn.apply_rotary(q)), attn.hook_rot_k(attn.apply_rotary(k))
-    q, k, v = (rearrange(one, "batch pos head d_head -> batch head pos d_head") for one in (q, k, v))
+        q = attn.hook_rot_q(attn.apply_rotary(q))
+        k = attn.hook_rot_k(attn.apply_rotary(k))
+    q, k, v = (rearrange(heads, "batch pos head d_head -> batch head pos d_head") for heads in (q, k, v))
     z = attn.hook_z(rearrange(_attended(attn, q, k, v, mask), "batch head pos d_head -> batch pos head d_head"))
     W_O = rearrange(attn.W_O, "head d_head d_model -> d_model (head d_head)")
     return linear(rearrange(z, "batch pos head d_head -> batch pos (head d_head)").to(W_O.dtype), W_O, attn.b_O)
@@ -45,21 +48,23 @@ def _is_hooked(point: HookPoint) -> bool:
 
 def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Values weighted by attention. If queries see a window of keys, no other keys are read."""
-    how: dict[str, Any] = {"scale": 1 / float(attn.attn_scale), "enable_gqa": k.shape[1] != q.shape[1]}
-    length, window = q.shape[2], attn.cfg.window_size if attn.attn_type == "local" else None
+    options: dict[str, Any] = {"scale": 1 / float(attn.attn_scale), "enable_gqa": k.shape[1] != q.shape[1]}
+    length = q.shape[2]
+    window = attn.cfg.window_size if attn.attn_type == "local" else None
     if window is None or window >= length:
         mask = mask if mask is None else mask.to(q.dtype)
         causal = attn.cfg.attention_dir == "causal"
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, **how)
-    found = []
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, **options)
+    attended = []
     for start in range(0, length, window):
-        first, end = max(0, start - window + 1), min(start + window, length)
-        apart = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, end, device=q.device)
-        seen = (apart >= 0) & (apart < window)
-        found.append(
-            scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], seen, **how)
+        first = max(0, start - window + 1)
+        end = min(start + window, length)
+        distance = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, end, device=q.device)
+        seen = (distance >= 0) & (distance < window)
+        attended.append(
+            scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], seen, **options)
         )
-    return torch.cat(found, 2)
+    return torch.cat(attended, 2)
 
 
 class FusedAttention(Attention):

@@ -60,8 +60,8 @@ def as_model(
     _check_class(model)
     source = model.name_or_path or type(model).__name__
     with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
-        if why := _why_not(model):
-            raise ValueError(f"this {type(model).__name__} {why}")
+        if reason := _why_not(model):
+            raise ValueError(f"this {type(model).__name__} {reason}")
         _check_tokenizer(model, tokenizer)
         stored = _InMemory(source, None, copy.deepcopy(model.config), "bridge", directory, model, tokenizer)
         bridge, parity = assembled(f"this {type(model).__name__}", stored, model.dtype, model.device)
@@ -109,11 +109,11 @@ class _InMemory(Stored):
 
     def tokenizer(self) -> Any:
         self.config.save_pretrained(self.directory)
-        again = read_again(self.own_tokenizer, str(self.directory))
-        if again is not None and not _read_alike(again, self.own_tokenizer):
-            what = f"this {type(self.own_tokenizer).__name__} reads text differently when it is saved and read again"
-            raise ValueError(f"{what}, as a {type(again).__name__}; give the tokenizer that AutoTokenizer reads")
-        return again
+        reread = read_again(self.own_tokenizer, str(self.directory))
+        if reread is not None and not _read_alike(reread, self.own_tokenizer):
+            problem = f"this {type(self.own_tokenizer).__name__} reads text differently when it is saved and read again"
+            raise ValueError(f"{problem}, as a {type(reread).__name__}; give the tokenizer that AutoTokenizer reads")
+        return reread
 
 
 def _alias(tensor: Tensor) -> Tensor:
@@ -122,35 +122,35 @@ def _alias(tensor: Tensor) -> Tensor:
     return torch.nn.Parameter(alias, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else alias
 
 
-def _read_alike(one: Any, other: Any) -> bool:
+def _read_alike(first: Any, second: Any) -> bool:
     """Whether two tokenizers have the same tokens and divide a text that contains them in the same way."""
-    text = other.decode(range(len(other)))
-    ids = (reader(text, add_special_tokens=False)["input_ids"] for reader in (one, other))
-    return bool(one.get_vocab() == other.get_vocab() and next(ids) == next(ids))
+    text = second.decode(range(len(second)))
+    ids = (reader(text, add_special_tokens=False)["input_ids"] for reader in (first, second))
+    return bool(first.get_vocab() == second.get_vocab() and next(ids) == next(ids))
 
 
 def _check_class(model: Any) -> None:
-    found = type(model).__name__
+    kind = type(model).__name__
     if hasattr(model, "_orig_mod"):
-        raise TypeError(f"found {found} of torch.compile; give the model that was compiled, model._orig_mod")
+        raise TypeError(f"found {kind} of torch.compile; give the model that was compiled, model._orig_mod")
     if hasattr(model, "merge_and_unload"):
-        raise TypeError(f"found {found} of PEFT; merge its adapter and give model.merge_and_unload()")
+        raise TypeError(f"found {kind} of PEFT; merge its adapter and give model.merge_and_unload()")
     if not isinstance(model, transformers.PreTrainedModel):
-        raise TypeError(f"expected a language model of transformers, found {found}; load one with interp.load")
+        raise TypeError(f"expected a language model of transformers, found {kind}; load one with interp.load")
     config = model.config
     expected = model_class(config)
     multimodal = config.get_text_config() is not config and not config.is_encoder_decoder
     if expected is None or multimodal or config.is_encoder_decoder != (config.model_type in SEQ2SEQ):
-        raise TypeError(f"expected a causal or masked language model, BART or T5, found {found}")
+        raise TypeError(f"expected a causal or masked language model, BART or T5, found {kind}")
     if type(model) is not expected:
-        raise TypeError(f"expected a {expected.__name__} for this config, found {found}")
+        raise TypeError(f"expected a {expected.__name__} for this config, found {kind}")
 
 
 def _why_not(model: Any) -> str | None:
     """Why a model cannot be shared as it is."""
     modules, parameters = list(model.modules()), list(model.parameters())
-    types = {str(one.dtype).removeprefix("torch.") for one in parameters}
-    devices = {str(one.device) for one in parameters}
+    types = {str(parameter.dtype).removeprefix("torch.") for parameter in parameters}
+    devices = {str(parameter.device) for parameter in parameters}
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
         return "has quantised weights; load it in a floating-point type"
     if any(hasattr(module, "_hf_hook") for module in modules):
@@ -158,26 +158,29 @@ def _why_not(model: Any) -> str | None:
     if "meta" in devices:
         return "has weights on meta, which holds no numbers; load its weights"
     if len(devices) > 1 or len(types) > 1:
-        found = sorted(devices if len(devices) > 1 else types)
-        return f"has weights of {' and '.join(found)}; move and convert all of them with model.to(…)"
+        places = sorted(devices if len(devices) > 1 else types)
+        return f"has weights of {' and '.join(places)}; move and convert all of them with model.to(…)"
     for name, module in model.named_modules():
         if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
-            what = f"has hooks or a forward function of its own on {name or 'itself'}, which may edit what it computes"
-            return f"{what}; remove them, and give edits as recipes"
+            problem = (
+                f"has hooks or a forward function of its own on {name or 'itself'}, which may edit what it computes"
+            )
+            return f"{problem}; remove them, and give edits as recipes"
     with torch.device("meta"):
         plain = _parts(type(model)(copy.deepcopy(model.config)))
     parts = _parts(model)
-    if other := sorted(name for name in parts.keys() | plain.keys() if parts.get(name) != plain.get(name)):
-        what = f"differs in {other[0]} from the model that transformers builds from its config"
-        return f"{what}; merge adapters, and undo other changes to its modules"
+    if changed := sorted(name for name in parts.keys() | plain.keys() if parts.get(name) != plain.get(name)):
+        problem = f"differs in {changed[0]} from the model that transformers builds from its config"
+        return f"{problem}; merge adapters, and undo other changes to its modules"
     return None
 
 
 def _parts(model: Any) -> dict[str, Any]:
     """The class of every module and the shape of every parameter."""
-    classes: dict[str, Any] = {name: type(module) for name, module in model.named_modules()}
-    shapes = {name: tuple(one.shape) for name, one in model.named_parameters(remove_duplicate=False)}
-    return {**classes, **shapes}
+    parts: dict[str, Any] = {name: type(module) for name, module in model.named_modules()}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        parts[name] = tuple(parameter.shape)
+    return parts
 
 
 def _check_tokenizer(model: Any, tokenizer: Any) -> None:
@@ -187,19 +190,23 @@ def _check_tokenizer(model: Any, tokenizer: Any) -> None:
         raise TypeError(f"expected a tokenizer of transformers, found {type(tokenizer).__name__}")
     rows = len(model.get_input_embeddings().weight)
     if len(tokenizer) > rows:
-        what = f"the tokenizer has {len(tokenizer):,} tokens, but the model has embeddings of {rows:,}"
-        raise ValueError(f"{what}; give the model's own tokenizer, or call model.resize_token_embeddings first")
+        problem = f"the tokenizer has {len(tokenizer):,} tokens, but the model has embeddings of {rows:,}"
+        raise ValueError(f"{problem}; give the model's own tokenizer, or call model.resize_token_embeddings first")
 
 
 def _copy_if_divided(bridge: Any, model: Any) -> None:
     """Copy all weights of a bridge if it cannot share some of them, so that it never mixes old weights with new."""
-    shared = {one.untyped_storage().data_ptr() for one in model.parameters()}
-    own = [one for one in bridge.parameters() if one.untyped_storage().data_ptr() not in shared and one.any()]
-    if not own:
+    shared = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    unshared = [
+        parameter
+        for parameter in bridge.parameters()
+        if parameter.untyped_storage().data_ptr() not in shared and parameter.any()
+    ]
+    if not unshared:
         return
     parameters = list(bridge.parameters())
-    for one in parameters:
-        one.data = one.data.clone()
-    size = shown(sum(one.numel() * one.element_size() for one in parameters))
-    what = f"a TransformerBridge cannot share the queries, keys and values of a {type(model).__name__}"
-    warn(f"{what}, so all weights were copied ({size}); call as_model again after they change")
+    for parameter in parameters:
+        parameter.data = parameter.data.clone()
+    size = shown(sum(parameter.numel() * parameter.element_size() for parameter in parameters))
+    problem = f"a TransformerBridge cannot share the queries, keys and values of a {type(model).__name__}"
+    warn(f"{problem}, so all weights were copied ({size}); call as_model again after they change")

@@ -39,10 +39,10 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     """
     check_model(model)
     generator = torch.Generator().manual_seed(check_seed(seed))
-    size = sum(one.numel() * one.element_size() for one in model.parameters())
+    size = sum(matrix.numel() * matrix.element_size() for matrix in model.parameters())
     lean = size > available(str(model.W_U.device))
-    inside = {one for block in _blocks(model) for one in block.parameters() if lean and one.ndim > 1}
-    fresh = view(model).copied({id(one): _shape_of(one) for one in inside})
+    inside = {matrix for block in _blocks(model) for matrix in block.parameters() if lean and matrix.ndim > 1}
+    fresh = view(model).copied({id(matrix): _shape_of(matrix) for matrix in inside})
     fresh.reset_hooks()
     draws: dict[torch.nn.Parameter, Tensor] = {}
     with torch.no_grad():
@@ -59,8 +59,8 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
                 _fill(parameter, drawn)
             else:
                 draws[parameter] = state
-                some = next(drawn).flatten()[:1].to(parameter)
-                parameter.data = some.expand(parameter.shape)  # distinguishes it from others
+                number = next(drawn).flatten()[:1].to(parameter)
+                parameter.data = number.expand(parameter.shape)  # distinguishes it from others
             for _ in drawn:  # so that the next parameter draws what follows
                 pass
             give_back()
@@ -97,7 +97,7 @@ def _fill(parameter: Tensor, drawn: Iterator[Tensor]) -> None:
 def _draw_when_run(block: torch.nn.Module, draws: Mapping[torch.nn.Parameter, Tensor]) -> None:
     """Make a block draw its matrices from these states of the generator whenever it runs, and forget them afterwards.
     A copy of the block draws its own."""
-    states = {name: draws[one] for name, one in block.named_parameters() if one in draws}
+    states = {name: draws[weight] for name, weight in block.named_parameters() if weight in draws}
 
     def draw(module: torch.nn.Module, *_: Any) -> None:
         for name, state in states.items():

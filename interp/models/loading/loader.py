@@ -99,8 +99,8 @@ def load(
         (6, 192)
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        how = how_to_load(name_or_path) or "give a string"
-        raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; {how}")
+        remedy = how_to_load(name_or_path) or "give a string"
+        raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; {remedy}")
     if isinstance(dtype, str) and dtype != "auto":
         dtype = getattr(torch, dtype, dtype)
     if dtype not in (None, "auto") and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -151,8 +151,8 @@ def _loaded(
         raise ValueError(why_not_hooked)
 
     if headless(config) and (why_not_hooked or backend == "bridge"):
-        why = (why_not_hooked or "TransformerLens has no bridge for it, so leave backend out").partition(";")[0]
-        raise ValueError(f"{source} is a BERT without a prediction head, which needs a HookedEncoder: {why}")
+        reason = (why_not_hooked or "TransformerLens has no bridge for it, so leave backend out").partition(";")[0]
+        raise ValueError(f"{source} is a BERT without a prediction head, which needs a HookedEncoder: {reason}")
 
     def of(backend: Backend) -> tuple[Model, dict[str, float]]:
         chosen = replace(stored, config=copy.deepcopy(config), backend=backend)
@@ -183,19 +183,19 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     tied = has_copy and getattr(stored.config, "tie_word_embeddings", False)
     numbers = stored.n_numbers
     numbers += min(numbers, stored.config.vocab_size * stored.config.hidden_size) if tied else 0
-    there = memory.available(str(device))
-    if numbers * dtype.itemsize <= there:
+    free = memory.available(str(device))
+    if numbers * dtype.itemsize <= free:
         return
     kind = str(dtype).removeprefix("torch.")
-    found = f"{name} has {memory.shown(numbers * dtype.itemsize)} of weights in {kind}"
-    found += f", but only {memory.shown(there)} of memory is available on {device}"
+    problem = f"{name} has {memory.shown(numbers * dtype.itemsize)} of weights in {kind}"
+    problem += f", but only {memory.shown(free)} of memory is available on {device}"
     if (stored.backend, device.type, dtype) == ("bridge", "cpu", stored.dtype):
-        warn(f"{found}; they stay in their files and are read from there whenever they are used, which is slow")
+        warn(f"{problem}; they stay in their files and are read from there whenever they are used, which is slow")
         return
-    lighter = dtype.itemsize > 2 and 2 * numbers <= there
+    lighter = dtype.itemsize > 2 and 2 * numbers <= free
     smaller = f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or" if lighter else ""
     files = "dtype='auto' with backend='bridge' and device='cpu', which leaves the weights in their files"
-    raise memory.DoesNotFit(f"{found}; use{smaller} {files}")
+    raise memory.DoesNotFit(f"{problem}; use{smaller} {files}")
 
 
 @contextmanager

@@ -35,7 +35,9 @@ class MappedWeights:
         weights: dict[str, Tensor] = {}
         for path, keys in self._keys.items():
             with safe_open(path, "pt") as file:
-                weights |= {name: file.get_tensor(key) for name, key in keys.items() if not name.startswith(settled)}
+                for name, key in keys.items():
+                    if not name.startswith(settled):
+                        weights[name] = file.get_tensor(key)
         return weights
 
 
@@ -56,11 +58,11 @@ def _keys(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> di
         key = places.get(_place(parameter, parameter.data_ptr() - distance))
         if key is not None:
             keys[name] = key
-    alike = (torch.equal(_first(parameters[name]), _first(tensors[key])) for name, key in keys.items())
+    alike = (torch.equal(_head(parameters[name]), _head(tensors[key])) for name, key in keys.items())
     return keys if all(alike) else {}
 
 
-def _first(tensor: Tensor) -> Tensor:
+def _head(tensor: Tensor) -> Tensor:
     """The first numbers of a tensor, enough to tell it from others."""
     return tensor.flatten()[:_COMPARED]
 
@@ -72,12 +74,12 @@ def _place(tensor: Tensor, start: int) -> tuple[Any, ...]:
 def _namesakes(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
     """Parameters and tensors of a file with the same name, apart from what one of them has in front of it."""
     for name in parameters:
-        yield from ((name, key) for key in _ends(name) if key in tensors)
+        yield from ((name, key) for key in _suffixes(name) if key in tensors)
     for key in tensors:
-        yield from ((name, key) for name in _ends(key) if name in parameters)
+        yield from ((name, key) for name in _suffixes(key) if name in parameters)
 
 
-def _ends(name: str) -> list[str]:
+def _suffixes(name: str) -> list[str]:
     """A dotted name without none, one, two … of its first parts."""
     parts = name.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]

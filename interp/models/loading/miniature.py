@@ -32,8 +32,9 @@ def miniature(config: Any) -> Any:
         (2, 32, 50.0)
     """
     settings = {name: value for name, value in config.to_dict().items() if name != "quantization_config"}
-    known = {*settings, *inspect.signature(type(config).__init__).parameters}
-    sizes = {name: value for name, value in _SIZES.items() if name in known} | _OWN.get(config.model_type, {})
+    names = {*settings, *inspect.signature(type(config).__init__).parameters}
+    sizes = {name: value for name, value in _SIZES.items() if name in names}
+    sizes.update(_OWN.get(config.model_type, {}))
     if types := getattr(config, "layer_types", None):
         both = ["sliding_attention", "full_attention"]
         sizes["layer_types"] = both if set(both) <= set(types) else types[:2]

@@ -82,7 +82,7 @@ def read_config(source: str, revision: str | None = None) -> Any:
     Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind, and if
     there is an adapter.
     """
-    options: dict[str, Any] = {"revision": revision} | _reach(source)
+    options: dict[str, Any] = {"revision": revision, **_offline_options(source)}
     if is_gguf(source):
         header(source)
     elif (adapter := find_adapter_config_file(source, **options)) is not None:
@@ -97,9 +97,9 @@ def read_config(source: str, revision: str | None = None) -> Any:
                 config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             if kind == "dpr":
                 kind = "bert"
-                config = transformers.BertConfig(
-                    **config.to_dict() | {"architectures": ["BertModel"], "model_type": kind}
-                )
+                settings = config.to_dict()
+                settings.update(architectures=["BertModel"], model_type=kind)
+                config = transformers.BertConfig(**settings)
             if config.get_text_config() is not config and not config.is_encoder_decoder:
                 raise ValueError(f"{kind!r} is a multimodal model; save only its text model")
             declared = (config.architectures or [""])[0]
@@ -144,14 +144,14 @@ def context_of(config: Any) -> int | None:
 def headless(config: Any) -> bool:
     """Whether a model is a BERT without a prediction head, such as a sentence encoder or a classifier."""
     declared = (config.architectures or [""])[0]
-    known = declared.startswith("Bert") and hasattr(transformers, declared)
-    return config.model_type == "bert" and known and declared not in _BERT_HEADS
+    is_bert_class = declared.startswith("Bert") and hasattr(transformers, declared)
+    return config.model_type == "bert" and is_bert_class and declared not in _BERT_HEADS
 
 
 def _class_name(kind: str | None) -> str | None:
     """The transformers class that reads a kind of model, or None if that is not a supported kind of language model."""
-    known = HOOKED | MASKED | SEQ2SEQ
-    return known.get(kind or "") or CAUSAL.get(kind or "")
+    classes = HOOKED | MASKED | SEQ2SEQ
+    return classes.get(kind or "") or CAUSAL.get(kind or "")
 
 
 def model_class(config: Any) -> Any:
@@ -204,7 +204,7 @@ class Stored:
         if is_gguf(self._place):
             return [(torch.float32, header(self._place).n_numbers)]
         stored = _stored(self._place, self.revision)
-        weights = [of for name, of in stored.items() if not _BUFFER.search(name)]
+        weights = [weight for name, weight in stored.items() if not _BUFFER.search(name)]
         return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
 
     @property
@@ -219,7 +219,7 @@ class Stored:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"revision": self.revision, "trust_remote_code": False} | _reach(self.source)
+        return {"revision": self.revision, "trust_remote_code": False, **_offline_options(self.source)}
 
     def checked(self) -> Any:
         """The model of `mapped`, made once per `Stored`, after checking that its weights are complete and its own.
@@ -281,7 +281,8 @@ class Stored:
 
         Raises ValueError if it cannot be read, or needs a package that is not installed.
         """
-        local, auto = os.path.exists(self.source), transformers.AutoTokenizer
+        local = os.path.exists(self.source)
+        auto = transformers.AutoTokenizer
         if local and not _has_tokenizer(Path(self.source)):
             return None
         try:
@@ -289,14 +290,14 @@ class Stored:
             tokenizer = read_with(auto, self.source) if in_file else auto.from_pretrained(self.source, **self._options)
         except ImportError as error:
             ours = any(name in str(error) for name in _JAPANESE)
-            how = "pip install 'interp[ja]'" if ours else "install that package"
-            raise ValueError(f"{self.source} has a tokenizer that needs another package ({error}); {how}") from error
+            remedy = "pip install 'interp[ja]'" if ours else "install that package"
+            raise ValueError(f"{self.source} has a tokenizer that needs another package ({error}); {remedy}") from error
         except Exception as error:
             if not local:
                 return None
-            why = f"{type(error).__name__}: {error}"
-            what = f"{self.source} has a tokenizer that cannot be read ({why})"
-            raise ValueError(f"{what}; repair or remove its files") from error
+            reason = f"{type(error).__name__}: {error}"
+            problem = f"{self.source} has a tokenizer that cannot be read ({reason})"
+            raise ValueError(f"{problem}; repair or remove its files") from error
         return None if len(tokenizer) < 3 else tokenizer
 
 
@@ -312,19 +313,19 @@ def _has_tokenizer(directory: Path) -> bool:
     return False
 
 
-def _reach(source: str) -> dict[str, bool]:
+def _offline_options(source: str) -> dict[str, bool]:
     """The option that keeps transformers from retrying if the hub cannot be reached."""
     return {} if os.path.exists(source) or hub_answers() else {"local_files_only": True}
 
 
 def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> NoReturn:
     if os.path.exists(source):
-        why = " ".join(str(error).split())
-        why += " is unknown; is it a value of its config.json?" if isinstance(error, KeyError) else ""
-        raise ValueError(f"{source} cannot be read as a transformers model: {why}") from error
-    at = f" at revision {revision!r}" if revision else ""
-    why = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
-    raise FileNotFoundError(f"model {source!r}{at} is no local directory, and its safetensors {why}") from error
+        reason = " ".join(str(error).split())
+        reason += " is unknown; is it a value of its config.json?" if isinstance(error, KeyError) else ""
+        raise ValueError(f"{source} cannot be read as a transformers model: {reason}") from error
+    place = f" at revision {revision!r}" if revision else ""
+    reason = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
+    raise FileNotFoundError(f"model {source!r}{place} is no local directory, and its safetensors {reason}") from error
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
@@ -351,8 +352,8 @@ def why_not_converted(source: str, config: Any) -> str | None:
     if not wrong:
         return None
     options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
-    what = f"{source} is a {config.model_type} model with {options}"
-    return f"{what}, which TransformerLens converts wrongly; leave backend out, or use backend='bridge'"
+    problem = f"{source} is a {config.model_type} model with {options}"
+    return f"{problem}, which TransformerLens converts wrongly; leave backend out, or use backend='bridge'"
 
 
 def _check_size(directory: Path, config: Any, cls: Any) -> None:
@@ -378,9 +379,9 @@ def _files(source: str, revision: str | None) -> list[Path]:
     """
     if is_gguf(source) or (directory := place(source, revision)) is None:
         return []
-    one, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
-    if one.is_file() or not index.is_file():
-        return [one] if one.is_file() else []
+    single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if single.is_file() or not index.is_file():
+        return [single] if single.is_file() else []
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         strange = [name for name in names if Path(name).name != name]
@@ -396,27 +397,29 @@ def _files(source: str, revision: str | None) -> list[Path]:
 
 def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
     """The type and the number of elements of each tensor in the safetensors files of a model."""
-    found: dict[str, tuple[str, int]] = {}
+    weights: dict[str, tuple[str, int]] = {}
     for path in _files(source, revision):
         try:
             with safe_open(path, "np") as file:
-                parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                found |= {name: (part.get_dtype(), math.prod(part.get_shape())) for name, part in parts.items()}
+                for name in file.keys():  # noqa: SIM118
+                    part = file.get_slice(name)
+                    weights[name] = (part.get_dtype(), math.prod(part.get_shape()))
         except (OSError, SafetensorError) as error:
             _refuse_unreadable(source, revision, error)
-    return found
+    return weights
 
 
 def _check_weights(source: str, stored: Mapping[str, tuple[str, int]], model: Any, info: dict[str, Any]) -> None:
     """Refuse weights that are not `stored` as floating-point numbers (codes of a quantised model, say), are missing or
     belong to another model."""
-    config, floating = model.config, ", ".join(_FLOATING)
+    config = model.config
+    floating = ", ".join(_FLOATING)
     for name, (dtype, _) in stored.items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
     if missing := sorted(info["missing_keys"]):
-        what = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
-        raise ValueError(f"{source} lacks weights that a {what}; was it saved without its language-model head?")
+        problem = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
+        raise ValueError(f"{source} lacks weights that a {problem}; was it saved without its language-model head?")
     blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
     if max(blocks, default=-1) >= config.num_hidden_layers:
         says = f"its config.json says {config.num_hidden_layers} blocks"

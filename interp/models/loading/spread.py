@@ -46,22 +46,28 @@ class Placement:
         view(model).to(dtype)
         wrapped = view(model).wrapped
         if wrapped is not None:
-            names = [name for name, _ in wrapped.named_buffers(remove_duplicate=False) if _plain(name) in buffers]
-            set_buffers(wrapped, {name: buffers[_plain(name)] for name in names})
+            names = [
+                name for name, _ in wrapped.named_buffers(remove_duplicate=False) if _transformers_name(name) in buffers
+            ]
+            set_buffers(wrapped, {name: buffers[_transformers_name(name)] for name in names})
         if len(self.devices) == 1:
             view(model).to(*self.devices)
             return
         for module_name, module in wrapped.named_modules():
             for parameter in module.parameters(recurse=False):
-                parameter.data = parameter.data.to(self.of(_plain(module_name)))
+                parameter.data = parameter.data.to(self.of(_transformers_name(module_name)))
             for name, buffer in module.named_buffers(recurse=False):
-                setattr(module, name, buffer.to(self.of(_plain(module_name))))
+                setattr(module, name, buffer.to(self.of(_transformers_name(module_name))))
         blocks = blocks_of(wrapped)
         inside = {id(part) for block in blocks.values() for part in block.modules()}
-        holding = {name: one for name, one in wrapped.named_modules() if any(True for _ in _tensors(one))}
-        outside = {name: one for name, one in holding.items() if not inside & set(map(id, one.modules()))}
+        holding = {
+            name: submodule for name, submodule in wrapped.named_modules() if any(True for _ in _tensors(submodule))
+        }
+        outside = {
+            name: submodule for name, submodule in holding.items() if not inside & set(map(id, submodule.modules()))
+        }
         for name, module in (blocks | outside).items():
-            module.register_forward_pre_hook(partial(_bring, self.of(_plain(name))), with_kwargs=True)
+            module.register_forward_pre_hook(partial(_bring, self.of(_transformers_name(name))), with_kwargs=True)
         model.cfg.device, model.cfg.n_devices = str(self.devices[0]), len(self.devices)
 
 
@@ -70,7 +76,7 @@ def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     yield from module.buffers()
 
 
-def _plain(name: str) -> str:
+def _transformers_name(name: str) -> str:
     """The name in transformers of a module that a bridge has wrapped."""
     return ".".join(part for part in name.split(".") if part != "_original_component")
 
@@ -81,8 +87,8 @@ def _bring(
     """The inputs of a module, moved to its device."""
     from accelerate.utils import send_to_device
 
-    found: tuple[tuple[Any, ...], dict[str, Any]] = send_to_device((arguments, named), device)
-    return found
+    inputs: tuple[tuple[Any, ...], dict[str, Any]] = send_to_device((arguments, named), device)
+    return inputs
 
 
 def check_device_map(device_map: object, device: object, backend: object) -> None:
@@ -94,8 +100,8 @@ def check_device_map(device_map: object, device: object, backend: object) -> Non
         expected = f"one of {', '.join(_WAYS)}, or the device of each part"
         raise TypeError(f"device_map must be {expected}, found {device_map!r}; a single device is device=")
     if device is not None or backend == "hooked":
-        other = "device" if device is not None else "backend='hooked'"
-        raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {other} out")
+        conflict = "device" if device is not None else "backend='hooked'"
+        raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {conflict} out")
 
 
 def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> Placement:
@@ -106,36 +112,40 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
     """
     if isinstance(where, torch.device):
         return Placement({"": where})
-    found: Mapping[str, Any] = _divided(model, where, dtype) if isinstance(where, str) else where
-    parts = {name: _there(one) for name, one in found.items()}
+    device_map: Mapping[str, Any] = _divided(model, where, dtype) if isinstance(where, str) else where
+    parts = {name: _existing_device(place) for name, place in device_map.items()}
     modules = {name for name, _ in model.named_modules()}
     if foreign := sorted(set(parts) - modules):
-        there = _some(modules - {""})
-        raise ValueError(f"device_map names {foreign[0]!r}, which this model does not have; it has {there}")
+        available = _abbreviated(modules - {""})
+        raise ValueError(f"device_map names {foreign[0]!r}, which this model does not have; it has {available}")
     for name, _ in model.named_parameters(remove_duplicate=False):
         if not any(part == "" or name.startswith(f"{part}.") for part in parts):
             raise ValueError(f"device_map has no device for {name}; add one for it, or for a module that contains it")
     placement = Placement(parts)
     for name, block in blocks_of(model).items():
-        if len(across := {str(placement.of(f"{name}.{one}")) for one, _ in block.named_parameters()}) > 1:
-            raise ValueError(f"device_map divides {name} among {_some(across)}; keep each block on one device")
-    known: dict[int, str] = {}
+        if len(across := {str(placement.of(f"{name}.{place}")) for place, _ in block.named_parameters()}) > 1:
+            raise ValueError(f"device_map divides {name} among {_abbreviated(across)}; keep each block on one device")
+    names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        first = known.setdefault(id(parameter), name)
+        first = names.setdefault(id(parameter), name)
         if placement.of(first) != placement.of(name):
             raise ValueError(f"device_map divides {first} and {name}, which are one matrix; give both the same device")
     if len({device.type for device in parts.values()}) > 1:
-        devices = _some({str(device) for device in parts.values()})
+        devices = _abbreviated({str(device) for device in parts.values()})
         raise ValueError(f"device_map must be all GPUs or all CPU, found {devices}")
     return placement
 
 
-def _there(device: str | int | torch.device) -> torch.device:
+def _existing_device(device: str | int | torch.device) -> torch.device:
     """An existing device, with its number if it is a GPU."""
     if device is None:
         raise ValueError("device_map has None for a device; expected cpu, cuda:0, …")
-    found = find_device(f"cuda:{device}" if isinstance(device, int) else device)
-    return torch.device(found.type) if found.type == "cpu" else torch.device(found.type, found.index or 0)
+    torch_device = find_device(f"cuda:{device}" if isinstance(device, int) else device)
+    return (
+        torch.device(torch_device.type)
+        if torch_device.type == "cpu"
+        else torch.device(torch_device.type, torch_device.index or 0)
+    )
 
 
 def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -145,15 +155,16 @@ def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
         return {"": "cpu"}
     options = {"no_split_module_classes": sorted(model._no_split_modules or ()), "dtype": dtype}
     room: dict[int | str, Any] = {number: memory.available(f"cuda:{gpu}") for number, gpu in enumerate(gpus)}
-    there = sum(room.values())
+    total = sum(room.values())
     if way != "sequential":
-        room = get_balanced_memory(model, room | {"cpu": 0}, low_zero=way == "balanced_low_0", **options)
-    found = infer_auto_device_map(model, room, **options)
-    if {"cpu", "disk"} & set(found.values()):
-        which = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}"
-        lacking = f"the model does not fit in {memory.shown(there)} ({which})"
+        room["cpu"] = 0
+        room = get_balanced_memory(model, room, low_zero=way == "balanced_low_0", **options)
+    layout = infer_auto_device_map(model, room, **options)
+    if {"cpu", "disk"} & set(layout.values()):
+        gpu_names = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}"
+        lacking = f"the model does not fit in {memory.shown(total)} ({gpu_names})"
         raise memory.DoesNotFit(f"{lacking}; use a smaller dtype, or more GPUs")
-    return {name: gpus[number] for name, number in found.items()}
+    return {name: gpus[number] for name, number in layout.items()}
 
 
 def own_gpus() -> list[int]:
@@ -169,6 +180,6 @@ def own_gpus() -> list[int]:
     return list(range(rank * gpus // processes, (rank + 1) * gpus // processes))
 
 
-def _some(names: set[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(shown[:6]) + (", …" if len(shown) > 6 else "")
+def _abbreviated(names: set[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:6]) + (", …" if len(ordered) > 6 else "")

@@ -25,12 +25,13 @@ Watch: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any], Tensor], None
 
 def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The blocks of a transformers model, by name: the members of its outermost lists of modules."""
-    found: dict[str, torch.nn.Module] = {}
+    blocks: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules():
-        nested = any(name.startswith(f"{block}.") or name == block for block in found)
+        nested = any(name.startswith(f"{block}.") or name == block for block in blocks)
         if isinstance(module, torch.nn.ModuleList) and not nested:
-            found |= {f"{name}.{number}": block for number, block in enumerate(module)}
-    return found
+            for number, block in enumerate(module):
+                blocks[f"{name}.{number}"] = block
+    return blocks
 
 
 def wide_type(model: Any) -> torch.dtype:
@@ -47,18 +48,18 @@ class Workspace:
     @contextmanager
     def converted(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
         """A context in which parameters are in that type. Afterwards they are as before."""
-        before = [(one, one.data) for one in parameters]
-        others = [(one, data) for one, data in before if data.dtype != self._memory.dtype]
-        sizes = [data.numel() for _, data in others]
+        before = [(parameter, parameter.data) for parameter in parameters]
+        converted = [(parameter, data) for parameter, data in before if data.dtype != self._memory.dtype]
+        sizes = [data.numel() for _, data in converted]
         if len(self._memory) < sum(sizes):
-            self._memory = self._memory.new_empty(sum(sizes), device=others[0][1].device)
+            self._memory = self._memory.new_empty(sum(sizes), device=converted[0][1].device)
         try:
-            for (one, data), part in zip(others, self._memory[: sum(sizes)].split(sizes), strict=True):
-                one.data = part.view(data.shape).copy_(data)
+            for (parameter, data), part in zip(converted, self._memory[: sum(sizes)].split(sizes), strict=True):
+                parameter.data = part.view(data.shape).copy_(data)
             yield
         finally:
-            for one, data in before:
-                one.data = data
+            for parameter, data in before:
+                parameter.data = data
 
 
 @contextmanager
@@ -95,8 +96,11 @@ def sampled(model: Any, dtype: torch.dtype, watch: Watch) -> Iterator[None]:
         x = arguments[0] if arguments else named["hidden_states"]
         leaves = tree_leaves((arguments[1:], named))
         around = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf is not x]
-        settings, tensors = _settings(block), [*block.buffers(), *around]
-        if any(settings == other and _equal(tensors, others) for other, others in kinds):
+        settings = _settings(block)
+        tensors = [*block.buffers(), *around]
+        if any(
+            settings == known_settings and _equal(tensors, known_tensors) for known_settings, known_tensors in kinds
+        ):
             return (x, *outputs[-1][1:]) if isinstance(outputs[-1], tuple) else x
         kinds.append((settings, tensors))
         with space.converted(block.parameters()):
@@ -112,9 +116,10 @@ def sampled(model: Any, dtype: torch.dtype, watch: Watch) -> Iterator[None]:
 def _converted(model: Any, dtype: torch.dtype, run: Callable[..., Any]) -> Iterator[None]:
     """A context in which everything outside of the blocks runs in a type, and each block through a function of its
     name, the block, its own forward function and what it is given."""
-    blocks, head = blocks_of(model), model.get_output_embeddings()
+    blocks = blocks_of(model)
+    head = model.get_output_embeddings()
     inside = {id(part) for block in blocks.values() for part in block.modules()}
-    outside = [one for one in model.modules() if id(one) not in inside and one is not head]
+    outside = [module for module in model.modules() if id(module) not in inside and module is not head]
     wide: dict[int, ExitStack] = {}
 
     def enter(module: torch.nn.Module, *_: Any) -> None:
@@ -149,12 +154,16 @@ def _hidden(output: Any) -> Tensor:
 def _settings(block: torch.nn.Module) -> list[Any]:
     """The classes and the settings of all modules of a block, without its number."""
     named = [(type(part), name, value) for part in block.modules() for name, value in vars(part).items()]
-    return [one for one in named if isinstance(one[2], bool | int | float | str) and not _NUMBER.search(one[1])]
+    return [
+        setting
+        for setting in named
+        if isinstance(setting[2], bool | int | float | str) and not _NUMBER.search(setting[1])
+    ]
 
 
-def _equal(some: list[Tensor], others: list[Tensor]) -> bool:
-    same = len(some) == len(others) and all(a.dtype == b.dtype for a, b in zip(some, others, strict=True))
-    return same and all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
+    alike = len(left) == len(right) and all(a.dtype == b.dtype for a, b in zip(left, right, strict=True))
+    return alike and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _logits(head: Any, hidden: Tensor) -> Tensor:
