@@ -41,7 +41,10 @@ def aligned(tokenizer: Any, texts: Sequence[str]) -> list[Aligned]:
     if tokenizer.is_fast:
         options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
         encodings = tokenizer(list(texts), return_offsets_mapping=True, **options).encodings
-        return [Aligned(one.offsets, [-1 if word is None else word for word in one.word_ids]) for one in encodings]
+        return [
+            Aligned(encoding.offsets, [-1 if word is None else word for word in encoding.word_ids])
+            for encoding in encodings
+        ]
     rows = encode(tokenizer, texts)
     if cuts_words(tokenizer):
         return [_of_words(tokenizer, text, ids) for text, ids in zip(texts, rows, strict=True)]
@@ -54,14 +57,14 @@ def cuts_words(tokenizer: Any) -> bool:
     return getattr(tokenizer, "word_tokenizer", None) is not None
 
 
-def _of_bytes(tokenizer: Any, text: str, said: Sequence[bytes | None]) -> Aligned:
+def _of_bytes(tokenizer: Any, text: str, token_bytes: Sequence[bytes | None]) -> Aligned:
     """Alignment by the text of each token, if all texts together give the original text."""
-    if b"".join(one or b"" for one in said) != text.encode():
-        known = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
-        found = f"{type(tokenizer).__name__}, which does not say where the tokens of {text[:60]!r} are"
-        raise ValueError(f"words need a tokenizer that says where they are ({known}); found {found}")
+    if b"".join(one or b"" for one in token_bytes) != text.encode():
+        expected = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
+        problem = f"{type(tokenizer).__name__}, which does not say where the tokens of {text[:60]!r} are"
+        raise ValueError(f"words need a tokenizer that says where they are ({expected}); found {problem}")
     character = np.repeat(np.arange(len(text)), [len(one.encode()) for one in text])
-    ends = np.cumsum([len(one or b"") for one in said])
+    ends = np.cumsum([len(one or b"") for one in token_bytes])
     numbers = _spaced(text)
     offsets, words = [], []
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -72,7 +75,7 @@ def _of_bytes(tokenizer: Any, text: str, said: Sequence[bytes | None]) -> Aligne
 
 def _spaced(text: str) -> Int[np.ndarray, " character"]:
     """The number of each character's word. Spaces belong to the next word, and spaces at the end to the last one."""
-    space = np.array([one.isspace() for one in text], dtype=bool)
+    space = np.array([letter.isspace() for letter in text], dtype=bool)
     begins = ~space & np.concatenate([[True], space[:-1]])
     started = np.cumsum(begins)
     return np.minimum(np.where(space, started, started - 1), max(started[-1] - 1, 0))
@@ -86,22 +89,23 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
         part = unicodedata.normalize("NFKC", part) if getattr(cutter, "normalize_text", False) else part
         return part.lower() if tokenizer.do_lower_case else part
 
-    read, at = as_read(text), 0
+    read = as_read(text)
+    position = 0
     tokens: list[str] = []
     places: list[tuple[int, int]] = []
     words: list[int] = []
     for number, word in enumerate(cutter.tokenize(text, never_split=tokenizer.all_special_tokens)):
-        start = read.find(word, at)
-        if start < 0 or read[at:start].strip():
+        start = read.find(word, position)
+        if start < 0 or read[position:start].strip():
             break
         pieces = tokenizer.subword_tokenizer.tokenize(word) if tokenizer.do_subword_tokenize else [word]
         tokens += pieces
         places += [(start + first, start + last) for first, last in _places(tokenizer, word, pieces)]
         words += [number] * len(pieces)
-        at = start + len(word)
+        position = start + len(word)
     if tokenizer.convert_tokens_to_ids(tokens) != list(ids):
-        what = f"{type(tokenizer).__name__} does not say where its tokens are in {text[:60]!r}"
-        raise ValueError(f"{what}; remove special tokens, and characters that it rewrites")
+        problem = f"{type(tokenizer).__name__} does not say where its tokens are in {text[:60]!r}"
+        raise ValueError(f"{problem}; remove special tokens, and characters that it rewrites")
     ends = np.array([len(as_read(text[:end])) for end in range(len(text) + 1)])
     starts = np.searchsorted(ends, [first for first, _ in places], side="right") - 1
     lasts = [last for _, last in places]

@@ -131,9 +131,14 @@ class Batches:
         tokenizer does not know; as `special_tokens`, how often each special token is written out in it; and what was
         seen. If the text has not been read to its end, this reads it."""
         counted = self.counted()
-        source = {} if self.corpus is None else self.corpus.about
-        written = {"special_tokens": dict(counted.special)} if counted.special else {}
-        return {**self.settings, **source, "unknown_share": counted.share, **written, **self.seen}
+        about = dict(self.settings)
+        if self.corpus is not None:
+            about.update(self.corpus.about)
+        about["unknown_share"] = counted.share
+        if counted.special:
+            about["special_tokens"] = dict(counted.special)
+        about.update(self.seen)
+        return about
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -203,27 +208,27 @@ def batches(
     """
     check_model(model)
     encoder = is_encoder(model)
-    given = corpus if isinstance(corpus, Tensor) else None
-    if given is not None:
-        framed, of_texts = bos not in (False, "auto") or eos, column is not None or limit is not None or bool(separator)
-        _check_given(given, context, framed, of_texts)
-        context = given.shape[1]
+    token_ids = corpus if isinstance(corpus, Tensor) else None
+    if token_ids is not None:
+        of_texts = column is not None or limit is not None or bool(separator)
+        _check_ids_settings(token_ids, context, bos not in (False, "auto") or eos, of_texts)
+        context = token_ids.shape[1]
     context = min(model.cfg.n_ctx, TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     device = model.W_U.device
-    known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
-    pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
-    special = [token_id for token_id in known.values() if token_id is not None]
+    marks = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
+    pad_id = marks["pad"] if marks["pad"] is not None and marks["pad"] < model.cfg.d_vocab else 0
+    special = [token_id for token_id in marks.values() if token_id is not None]
 
     settings: dict[str, Any] = {
         "layout": layout, "context": int(context), "batch_size": batch_size,
         "tokens_per_batch": _most_tokens(model, context) if batch_size is None else None,
-        "bos": False if given is not None else settled_bos(model, bos), "eos": eos,
+        "bos": False if token_ids is not None else settled_bos(model, bos), "eos": eos,
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
-    if given is not None:
-        stream = _rows_of_ids(model, given)
+    if token_ids is not None:
+        stream = _rows_of_ids(model, token_ids)
     else:
         source = load(corpus, column=column, limit=limit, separator=separator)
         stream = _rows_of_text(model, source, layout, context, bos=bos, eos=eos)
@@ -237,7 +242,7 @@ def batches(
             batch = _batch_of(group, pad_id, layout)
             if encoder:
                 rate = mask_rate or 0.0
-                batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
+                batch = batch.masked(masked_positions(group, rate, special, seed), marks["mask"])
             check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
         if empty:
@@ -271,26 +276,30 @@ class _Rows(NamedTuple):
     of_whom: dict[str, Any]
 
 
-def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
-    check_ids(model, given)
-    ids = given.detach().cpu().numpy().copy()  # the caller may change its own
+def _rows_of_ids(model: Model, token_ids: Int[Tensor, "rows pos"]) -> _Rows:
+    check_ids(model, token_ids)
+    ids = token_ids.detach().cpu().numpy().copy()  # the caller may change its own
     counted = Counted(ids.size, int((ids == unknown_id(model.tokenizer)).sum()))
     counted.checked(model.tokenizer, "these token ids")
-    fingerprint, largest = xxhash.xxh3_128(ids.tobytes()).hexdigest(), int(ids.max())
+    fingerprint = xxhash.xxh3_128(ids.tobytes()).hexdigest()
+    largest = int(ids.max())
     settings = {"corpus": "tokens", "fingerprint": fingerprint, "largest_id": largest}
-    about = {"n_texts": len(ids), "counted": lambda: counted}
-    return _Rows(lambda: numbered(Cut(row, [len(row)]) for row in ids), settings, about)
+    source = {"n_texts": len(ids), "counted": lambda: counted}
+    return _Rows(lambda: numbered(Cut(row, [len(row)]) for row in ids), settings, source)
 
 
 def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: Bos, eos: bool) -> _Rows:
     tokens = tokens_of(source, tokenizer_of(model))
-    settings = {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
-    settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer)}
+    settings = {
+        "corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit,
+        "separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer),
+    }  # fmt: skip
     n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
-    about = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "counted": tokens.counted}
-    about["left_out_bos"] = left_out_bos(model, bos)
-    cut, around = text_rows if layout == "texts" else packed_rows, frame(model, bos, eos)
-    return _Rows(lambda: numbered(cut(tokens, context, around)), settings, about)
+    fields = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "counted": tokens.counted}
+    fields["left_out_bos"] = left_out_bos(model, bos)
+    cut = text_rows if layout == "texts" else packed_rows
+    around = frame(model, bos, eos)
+    return _Rows(lambda: numbered(cut(tokens, context, around)), settings, fields)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -310,7 +319,7 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
             chosen = torch.from_numpy(rng.random(batch.read.shape) < share).to(batch.read.device)
             yield replace(batch, read=batch.read & chosen)
 
-    return replace(prepared, settings=prepared.settings | {"share": float(share), "share_seed": seed}, read=read)
+    return replace(prepared, settings=dict(prepared.settings, share=float(share), share_seed=seed), read=read)
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
@@ -321,16 +330,18 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
     (column, limit, separator) are given with batches.
     """
     check_model(model)
-    given = {key: value for key, value in settings.items() if value not in (None, "", "auto")}
+    chosen = {key: value for key, value in settings.items() if value not in (None, "", "auto")}
     if isinstance(data, Batches):
-        if of_texts := [key for key in ("column", "limit", "separator") if key in given]:
+        if of_texts := [key for key in ("column", "limit", "separator") if key in chosen]:
             raise ValueError(f"these batches have their texts; give {', '.join(of_texts)} to interp.corpora.batches")
-        if different := {key: value for key, value in given.items() if data.settings.get(key) != value}:
-            how = "set them in interp.corpora.batches"
-            raise ValueError(f"these batches were made with other settings than those given here ({different}); {how}")
+        if different := {key: value for key, value in chosen.items() if data.settings.get(key) != value}:
+            remedy = "set them in interp.corpora.batches"
+            raise ValueError(
+                f"these batches were made with other settings than those given here ({different}); {remedy}"
+            )
         check_batches(model, data)
         return data
-    return batches(model, data, **given)
+    return batches(model, data, **chosen)
 
 
 def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
@@ -342,8 +353,8 @@ def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
         settings["mask_rate"] = MASK_RATE
     prepared = as_batches(model, data, **settings)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
-        how = f"make the batches with a mask_rate (the paper: {MASK_RATE})"
-        raise ValueError(f"an encoder predicts only masked tokens; {how}")
+        remedy = f"make the batches with a mask_rate (the paper: {MASK_RATE})"
+        raise ValueError(f"an encoder predicts only masked tokens; {remedy}")
     return prepared
 
 
@@ -360,8 +371,13 @@ def check_batches(model: Model, prepared: Batches) -> None:
         f"in rows of {context}, longer than its context": context > model.cfg.n_ctx,
         "masked, for an encoder": settings.get("mask_rate") is not None and not is_encoder(model),
     }
-    how = "make them with this model: interp.corpora.batches(model, …)"
-    refuse({f"these batches were made for another model ({why}); {how}": is_so for why, is_so in reasons.items()})
+    remedy = "make them with this model: interp.corpora.batches(model, …)"
+    refuse(
+        {
+            f"these batches were made for another model ({reason}); {remedy}": applies
+            for reason, applies in reasons.items()
+        }
+    )
 
 
 def _check_settings(
@@ -370,7 +386,9 @@ def _check_settings(
     check_choice("layout", layout, get_args(Layout))
     whole_number(context, "context")
     whole_number(1 if batch_size is None else batch_size, "batch_size")
-    encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
+    encoder = is_encoder(model)
+    n_ctx = model.cfg.n_ctx
+    masks = mask_rate is not None
     least = 3 if encoder else 2 + bool(settled_bos(model, bos)) + eos
     problems = {
         f"context must be {least} … {n_ctx} tokens for this model, found {context}; choose one within this range": not (
@@ -387,25 +405,28 @@ def _check_settings(
         raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
 
 
-def _check_given(ids: Tensor, context: int | None, framed: bool, of_texts: bool) -> None:
+def _check_ids_settings(ids: Tensor, context: int | None, framed: bool, of_texts: bool) -> None:
     """Raise ValueError for anything but token ids, and for settings that do not apply to them."""
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not ids.numel():
         raise ValueError(f"token ids must be whole numbers [rows, pos], found {ids.dtype} {tuple(ids.shape)}")
-    how, width = "token ids are read as they are", ids.shape[1]
+    as_they_are = "token ids are read as they are"
+    width = ids.shape[1]
     problems = {
-        f"{how}; add bos and eos to them yourself": framed,
+        f"{as_they_are}; add bos and eos to them yourself": framed,
         f"these token ids have rows of {width}, found context={context}; leave context out": context
         not in (None, width),
-        f"{how}; leave out column, limit and separator, which are for texts": of_texts,
+        f"{as_they_are}; leave out column, limit and separator, which are for texts": of_texts,
     }
     refuse(problems)
 
 
 def check_ids(model: Model, ids: Int[Tensor, "*rows pos"]) -> None:
     """Raise ValueError for token ids without an embedding in the model."""
-    least, most, expected = int(ids.min()), int(ids.max()), f"0 … {model.cfg.d_vocab - 1}"
-    if least < 0 or most >= model.cfg.d_vocab:
-        raise ValueError(f"token ids must lie in {expected} for this model, found {least} … {most}")
+    smallest = int(ids.min())
+    largest = int(ids.max())
+    expected = f"0 … {model.cfg.d_vocab - 1}"
+    if smallest < 0 or largest >= model.cfg.d_vocab:
+        raise ValueError(f"token ids must lie in {expected} for this model, found {smallest} … {largest}")
 
 
 def _by_length(rows: Iterator[Row]) -> Iterator[Row]:

@@ -30,8 +30,8 @@ def _script(character: str) -> str | None:
     """The script of a letter or mark, `letters` if that script has no class, and None if several scripts share it."""
     if _SHARED.match(character):
         return None
-    found = _SCRIPT.match(character)
-    return str(found.lastgroup) if found else "letters"
+    match = _SCRIPT.match(character)
+    return str(match.lastgroup) if match else "letters"
 
 
 def unicode_class(text: str) -> str:
@@ -73,8 +73,10 @@ def is_comma_or_period(text: str) -> bool:
         >>> [is_comma_or_period(text) for text in (" ,", "。", "।", "?", "...")]
         [True, True, True, False, False]
     """
-    one = text.strip()
-    return len(one) == 1 and (_is_comma(one) or (bool(_ENDS.match(one)) and not _asks_or_exclaims(one)))
+    character = text.strip()
+    return len(character) == 1 and (
+        _is_comma(character) or (bool(_ENDS.match(character)) and not _asks_or_exclaims(character))
+    )
 
 
 def _is_comma(character: str) -> bool:

@@ -35,9 +35,9 @@ class TokenClasses:
     def __post_init__(self) -> None:
         names = list_of_strings(self.names, "class names")
         if len(set(names)) < len(names) or "all" in names:
-            found = ", ".join(names)
+            listing = ", ".join(names)
             raise ValueError(
-                f"class names must be different, and not 'all', which interp adds; found {found}; rename one of them"
+                f"class names must be different, and not 'all', which interp adds; found {listing}; rename one of them"
             )
         object.__setattr__(self, "names", tuple(names))
 
@@ -45,21 +45,21 @@ class TokenClasses:
         """The class number of each token. Raises ValueError if a user's function returns something invalid."""
         numbers = self.assign(tokens.cpu())
         if not isinstance(numbers, Tensor) or numbers.shape != tokens.shape or numbers.dtype != torch.int64:
-            what = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
+            kind = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
             expected = f"a class number for each token, int64 {tuple(tokens.shape)}"
-            raise ValueError(f"the class function must return {expected}; found {what}")
+            raise ValueError(f"the class function must return {expected}; found {kind}")
         if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self.names):
-            found = f"{int(numbers.min())} … {int(numbers.max())}"
-            known = f"0 … {len(self.names) - 1} ({', '.join(self.names)})"
-            raise ValueError(f"the class function must return numbers in {known}, found {found}")
+            number_range = f"{int(numbers.min())} … {int(numbers.max())}"
+            class_range = f"0 … {len(self.names) - 1} ({', '.join(self.names)})"
+            raise ValueError(f"the class function must return numbers in {class_range}, found {number_range}")
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int, n_ctx: int) -> dict[str, str]:
         """What identifies these classes in a checkpoint: their names, and a hash of each token's class at the first and
         second position, and of some tokens' classes at the first 1,024 positions."""
         numbers = self(torch.arange(d_vocab)[:, None].repeat(1, 2))
-        some = torch.arange(0, d_vocab, -(-d_vocab // 16))
-        further = self(some[:, None].repeat(1, min(n_ctx, _POSITIONS)))
+        sample = torch.arange(0, d_vocab, -(-d_vocab // 16))
+        further = self(sample[:, None].repeat(1, min(n_ctx, _POSITIONS)))
         hashed = xxhash.xxh3_64(numbers.numpy().tobytes() + further.numpy().tobytes()).hexdigest()
         return {"names": ",".join(self.names), "classes": hashed}
 
@@ -110,19 +110,19 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     if classes is not None and not isinstance(classes, Mapping):
         expected = "a mapping from names to token ids, classes of text or functions, or TokenClasses"
         raise TypeError(f"key classes must be {expected}; found {type(classes).__name__}")
-    given = _defaults(model) if classes is None else dict(classes)
-    if not given or {"other", "all"} & set(given):
-        found = ", ".join(map(repr, given)) or "none"
+    mapping = _defaults(model) if classes is None else dict(classes)
+    if not mapping or {"other", "all"} & set(mapping):
+        class_names = ", ".join(map(repr, mapping)) or "none"
         expected = "at least one, and none called 'other' or 'all', which interp adds"
-        raise ValueError(f"key classes are {found}; expected {expected}")
-    classes_of = _Assigned(model, given)
-    names = *given, "other"
+        raise ValueError(f"key classes are {class_names}; expected {expected}")
+    classes_of = _Assigned(model, mapping)
+    names = *mapping, "other"
     if classes is not None or is_encoder(model):
         return TokenClasses(names, classes_of)
-    return TokenClasses(("first", *names), lambda tokens: _first_apart(classes_of(tokens), names.index("bos")))
+    return TokenClasses(("first", *names), lambda tokens: _first_separate(classes_of(tokens), names.index("bos")))
 
 
-def _first_apart(numbers: Int[Tensor, "batch pos"], bos: int) -> Int[Tensor, "batch pos"]:
+def _first_separate(numbers: Int[Tensor, "batch pos"], bos: int) -> Int[Tensor, "batch pos"]:
     """Class 0 at the first position, unless there is a BOS, and the other classes after it."""
     first = torch.arange(numbers.shape[1], device=numbers.device) == 0
     return (numbers + 1).masked_fill(first & (numbers != bos), 0)
@@ -131,20 +131,22 @@ def _first_apart(numbers: Int[Tensor, "batch pos"], bos: int) -> Int[Tensor, "ba
 class _Assigned:
     """The number of each token's class, from a table of ids if possible, otherwise from its text in context."""
 
-    def __init__(self, model: Model, given: Mapping[str, Any]) -> None:
-        self.rules = {number: _rule(name, given[name]) for number, name in enumerate(given) if _is_text(given[name])}
-        self.other = len(given)
+    def __init__(self, model: Model, mapping: Mapping[str, Any]) -> None:
+        self.rules = {
+            number: _rule(name, mapping[name]) for number, name in enumerate(mapping) if _is_text(mapping[name])
+        }
+        self.other = len(mapping)
         self.table = torch.full((model.cfg.d_vocab,), self.other, dtype=torch.int64)
-        for number, name in enumerate(given):
+        for number, name in enumerate(mapping):
             if number not in self.rules:
-                self._put(number, name, _ids(name, given[name]))
+                self._put(number, name, _ids(name, mapping[name]))
         self.where_it_stands = torch.zeros(len(self.table), dtype=torch.bool)
         if self.rules:
             if model.tokenizer is None:
-                how = "give key_classes={'name': [ids]}"
-                raise ValueError(f"this model has no tokenizer to find token classes with; {how}")
+                remedy = "give key_classes={'name': [ids]}"
+                raise ValueError(f"this model has no tokenizer to find token classes with; {remedy}")
             self.spelling = Spelling(model.tokenizer)
-            self._read_vocabulary(by_position=any(callable(within) for within in given.values()))
+            self._read_vocabulary(by_position=any(callable(within) for within in mapping.values()))
 
     def _put(self, number: int, name: str, ids: list[int]) -> None:
         d_vocab = len(self.table)
@@ -171,10 +173,10 @@ class _Assigned:
         return next((number for number, rule in self.rules.items() if rule(text, position)), self.other)
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-        numbers, asked = self.table[tokens], self.where_it_stands[tokens]
-        for row in asked.any(1).nonzero().flatten().tolist():
+        numbers, contextual = self.table[tokens], self.where_it_stands[tokens]
+        for row in contextual.any(1).nonzero().flatten().tolist():
             texts = self.spelling.texts_in_row(tokens[row].tolist())
-            for position in asked[row].nonzero().flatten().tolist():
+            for position in contextual[row].nonzero().flatten().tolist():
                 if (text := texts[position]) is not None:
                     numbers[row, position] = self._number(text, position)
         return numbers
@@ -182,7 +184,7 @@ class _Assigned:
 
 def _is_text(within: Any) -> bool:
     """Whether a class is given by the text of its tokens."""
-    several = isinstance(within, list | tuple | set | frozenset) and any(isinstance(one, str) for one in within)
+    several = isinstance(within, list | tuple | set | frozenset) and any(isinstance(item, str) for item in within)
     return callable(within) or isinstance(within, str) or several
 
 
@@ -191,18 +193,18 @@ def _rule(name: str, within: Any) -> Says:
     if callable(within):
 
         def says(text: str, position: int) -> bool:
-            found = within(text, position)
-            if not isinstance(found, bool | np.bool_):
-                raise TypeError(f"the function of class {name!r} must return True or False, found {found!r}")
-            return bool(found)
+            answer = within(text, position)
+            if not isinstance(answer, bool | np.bool_):
+                raise TypeError(f"the function of class {name!r} must return True or False, found {answer!r}")
+            return bool(answer)
 
         return says
     classes = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
     if unknown := sorted(classes - {*UNICODE_CLASSES, "comma_period"}):
-        known = f"comma_period, {', '.join(UNICODE_CLASSES)}"
+        choices = f"comma_period, {', '.join(UNICODE_CLASSES)}"
         ids = "for a token, give its id (tokenizer.convert_tokens_to_ids)"
         raise ValueError(
-            f"class {name!r} has {unknown[0]!r}, which is not a class of text; {ids}; expected one of {known}"
+            f"class {name!r} has {unknown[0]!r}, which is not a class of text; {ids}; expected one of {choices}"
         )
     return lambda text, position: (
         unicode_class(text) in classes or ("comma_period" in classes and is_comma_or_period(text))
@@ -212,17 +214,20 @@ def _rule(name: str, within: Any) -> Says:
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
     """The token ids of a user's class, without repetition."""
     if not isinstance(ids, Iterable):
-        what = f"class {name!r} must be a list of token ids, a class of text or a function of text and position"
-        raise TypeError(f"{what}; found {ids!r}")
-    given = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
-    if any(isinstance(token_id, bool) for token_id in given):
+        problem = f"class {name!r} must be a list of token ids, a class of text or a function of text and position"
+        raise TypeError(f"{problem}; found {ids!r}")
+    token_ids = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
+    if any(isinstance(token_id, bool) for token_id in token_ids):
         raise TypeError(f"class {name!r} has True or False for a token id; give the ids that a mask marks")
-    what = f"a token id of class {name!r} (tokenizer.convert_tokens_to_ids gives it)"
-    return sorted({whole_number(token_id, what) for token_id in given})
+    description = f"a token id of class {name!r} (tokenizer.convert_tokens_to_ids gives it)"
+    return sorted({whole_number(token_id, description) for token_id in token_ids})
 
 
 def _defaults(model: Model) -> dict[str, Any]:
     special = ("cls", "sep") if is_encoder(model) else ("bos",)
     ids = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in special}
-    known = {name: [i] if i is not None and i < model.cfg.d_vocab else [] for name, i in ids.items()}
-    return known | {"comma_period": "comma_period"}
+    classes: dict[str, Any] = {}
+    for name, token_id in ids.items():
+        classes[name] = [] if token_id is None or token_id >= model.cfg.d_vocab else [token_id]
+    classes["comma_period"] = "comma_period"
+    return classes

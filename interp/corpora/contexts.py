@@ -46,7 +46,7 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
     occurrences = list(places)
     rows = _rows(read, {row for row, _ in occurrences})
     spelling = None if model.tokenizer is None else Spelling(model.tokenizer)
-    found = []
+    records = []
     for number, pos in occurrences:
         ids = rows[number].ids.tolist() if number in rows else []
         if not 0 <= pos < len(ids):
@@ -54,8 +54,8 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
                 f"no token at position {pos} of row {number}; a place is a row and a position in it, from 0"
             )
         around = ids[max(0, pos - _AROUND) : pos], ids[pos], ids[pos + 1 : pos + 1 + _AROUND]
-        found.append((*_words(spelling, *around), rows[number].text_at(pos), pos))
-    return pd.DataFrame(found, columns=CONTEXT).astype({"text": "int64", "position": "int64"})
+        records.append((*_words(spelling, *around), rows[number].text_at(pos), pos))
+    return pd.DataFrame(records, columns=CONTEXT).astype({"text": "int64", "position": "int64"})
 
 
 def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
@@ -64,14 +64,16 @@ def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
         return {}
     if read.rows is None:
         raise ValueError("these batches do not say which rows they have; make them with interp.corpora.batches")
-    found = islice(read.rows(), max(numbers) + 1)
-    return {row.number: row for row in found if row.number in numbers}
+    candidates = islice(read.rows(), max(numbers) + 1)
+    return {row.number: row for row in candidates if row.number in numbers}
 
 
-def _words(spelling: Spelling | None, left: list[int], token_id: int, right: list[int]) -> tuple[str, str, str]:
+def _words(
+    spelling: Spelling | None, preceding: list[int], token_id: int, following: list[int]
+) -> tuple[str, str, str]:
     """The text before a token, the token's name, and the text after it."""
     if spelling is None:
-        return " ".join(map(str, left)), str(token_id), " ".join(map(str, right))
+        return " ".join(map(str, preceding)), str(token_id), " ".join(map(str, following))
     (name,) = spelling.names([token_id])
-    apart = " " if spelling.running([token_id]).startswith(" ") else ""
-    return (spelling.running(left) + apart).lstrip(" "), name, spelling.running(right).rstrip(" ")
+    space = " " if spelling.running([token_id]).startswith(" ") else ""
+    return (spelling.running(preceding) + space).lstrip(" "), name, spelling.running(following).rstrip(" ")

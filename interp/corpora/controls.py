@@ -56,15 +56,16 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
     n_per_task = whole_number(n_per_task, "n_per_task", least=1)
     rows: list[tuple[str, ...]] = []
     for task in known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
-        entry, rng = LEXICON["tasks"][task], random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
+        entry = LEXICON["tasks"][task]
+        rng = random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
         halves: dict[str, frozenset[str]] = {}
-        templates = [_Swapped(_good(text, swap), halves, rng) for text in entry["templates"]]
-        made = list(islice(_different(templates, rng), n_per_task))
-        if len(made) < n_per_task:
-            found = f"n_per_task is {n_per_task}, but a control of {task!r} has {len(made)} different pairs"
-            raise ValueError(f"{found}; ask for {len(made)} or fewer, or leave the task out")
-        about = (entry["field"], entry["linguistics_term"])
-        rows += [(*pair, task, str(number), *about) for number, pair in enumerate(made)]
+        templates = [_Swapped(_good_half(text, swap), halves, rng) for text in entry["templates"]]
+        pairs = list(islice(_drawn_pairs(templates, rng), n_per_task))
+        if len(pairs) < n_per_task:
+            problem = f"n_per_task is {n_per_task}, but a control of {task!r} has {len(pairs)} different pairs"
+            raise ValueError(f"{problem}; ask for {len(pairs)} or fewer, or leave the task out")
+        labels = (entry["field"], entry["linguistics_term"])
+        rows += [(*pair, task, str(number), *labels) for number, pair in enumerate(pairs)]
     return DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -78,22 +79,24 @@ def controls_of(pairs: DataFrame) -> dict[Swap, DataFrame]:
         >>> {swap: table["UID"].tolist() for swap, table in controls_of(own).items()}
         {'words': ['mine', 'mine'], 'numbers': ['mine', 'mine']}
     """
-    bundled, sizes = bundled_tasks(pairs), pairs.groupby("UID").size()
+    bundled = bundled_tasks(pairs)
+    sizes = pairs.groupby("UID").size()
     if len(bundled) < len(sizes):
         return {}
-    n, of_each = int(sizes.max()), bundled.items()
+    n = int(sizes.max())
+    of_each = bundled.items()
     return {
         swap: concat([swapped([task], swap=swap, n_per_task=n).assign(UID=uid) for uid, task in of_each])
         for swap in get_args(Swap)
     }
 
 
-def _different(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:
+def _drawn_pairs(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:
     """The pairs whose two words are in different halves."""
     return (pair for pair in draw(templates, rng) if pair[0] != pair[1])
 
 
-def _good(text: str, swap: Swap) -> str:
+def _good_half(text: str, swap: Swap) -> str:
     """The template of the good sentences only, preceded by a number if numbers are swapped."""
     good = Template._contrast.sub(r"\1", text)
     return good if swap == "words" else f"In chapter {{numeral}}, {good[0].lower()}{good[1:]}"
@@ -126,8 +129,9 @@ class _Swapped(Template):
     def pair(self, number: int) -> tuple[str, str]:
         """The sentence with a word of the good half, and with a word of the other half. If both words are in the same
         half, the two sentences are equal."""
-        chosen, (one, other) = self.chosen(number), super().pair(number)
+        chosen = self.chosen(number)
+        (first, second) = super().pair(number)
         is_good = [chosen[slot] in self.good_words for slot in (self.one, (self.one[0], _OTHER))]
         if is_good[0] == is_good[1]:
-            return one, one
-        return (one, other) if is_good[0] else (other, one)
+            return first, first
+        return (first, second) if is_good[0] else (second, first)

@@ -47,11 +47,12 @@ def count_unigrams(
         >>> count_unigrams(toy_decoder(), ["w1 w2 w2"]).n_tokens
         3
     """
-    source, tokenizer = load(corpus, column=column, limit=limit, separator=separator), tokenizer_of(model)
-    found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
+    source = load(corpus, column=column, limit=limit, separator=separator)
+    tokenizer = tokenizer_of(model)
+    counted = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
     if (token_id := unknown_id(tokenizer)) is not None:
-        Counted(found.n_tokens, int(found.counts[token_id])).checked(tokenizer, source.name)
-    return found
+        Counted(counted.n_tokens, int(counted.counts[token_id])).checked(tokenizer, source.name)
+    return counted
 
 
 def added_unigrams(
@@ -86,31 +87,35 @@ def added_unigrams(
         )
     if not len(sources):
         raise ValueError("there is nothing to add; expected at least one corpus or file of counts")
-    known: list[Unigrams | Corpus] = []
+    parts: list[Unigrams | Corpus] = []
     for source in sources:
-        one: Any = source
+        part: Any = source
         if isinstance(source, str | os.PathLike) and is_counts(str(source)):
-            one = unigrams.load(source)
+            part = unigrams.load(source)
         elif not isinstance(source, Unigrams | Corpus):
-            one = load(source, column=column, limit=limit, separator=separator)
-        known.append(checked(model, one) if isinstance(one, Unigrams) else one)
-    counted = (one if isinstance(one, Unigrams) else count_unigrams(model, one, processes=processes) for one in known)
+            part = load(source, column=column, limit=limit, separator=separator)
+        parts.append(checked(model, part) if isinstance(part, Unigrams) else part)
+    counted = (
+        part if isinstance(part, Unigrams) else count_unigrams(model, part, processes=processes) for part in parts
+    )
     return reduce(Unigrams.merge, counted)
 
 
-def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None) -> Unigrams:
+def unigrams_of(
+    model: Model, prepared: Batches, unigram: Counts | None = None, *, column: str | None = None
+) -> Unigrams:
     """The word frequencies to compare with: the given ones, those that ship with the model, or those of this text.
 
     If a text is given to be counted, it is read like this one, with the same separator, and with `column`.
 
     Raises ValueError for counts of another vocabulary or tokenizer.
     """
-    if isinstance(given, str | os.PathLike) and is_counts(str(given)):
-        given = unigrams.load(given)
-    elif isinstance(given, str | os.PathLike):
-        text = load(given, column=column, separator=prepared.settings.get("separator", ""))
-        given = count_unigrams(model, text, processes=os.cpu_count() or 1)
-    counts = _default(model, prepared) if given is None else given
+    if isinstance(unigram, str | os.PathLike) and is_counts(str(unigram)):
+        unigram = unigrams.load(unigram)
+    elif isinstance(unigram, str | os.PathLike):
+        text = load(unigram, column=column, separator=prepared.settings.get("separator", ""))
+        unigram = count_unigrams(model, text, processes=os.cpu_count() or 1)
+    counts = _default(model, prepared) if unigram is None else unigram
     counts = Unigrams(counts, "given counts") if isinstance(counts, np.ndarray) else counts
     if not isinstance(counts, Unigrams):
         raise TypeError(f"unigram counts must be Unigrams, an array or a file, found {type(counts).__name__}")
@@ -124,20 +129,24 @@ def word_frequencies(
     unigram = unigrams_of(model, prepared, counts, column=column)
     if counts is None and shipped_counts(model) is None and unigram.n_tokens < _ENOUGH_TOKENS:
         source = f"word frequencies come from {unigram.corpus}, {unigram.n_tokens:,} tokens"
-        why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
-        warn(f"{source}; {why}. Give counts of a larger corpus ({argument('unigram')})")
+        consequence = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
+        warn(f"{source}; {consequence}. Give counts of a larger corpus ({argument('unigram')})")
     return unigram
 
 
 def checked(model: Model, counts: Unigrams) -> Unigrams:
     """The same counts. Raises ValueError if they belong to another vocabulary or tokenizer."""
-    found, expected, what = len(counts.counts), model.W_U.shape[1], f"the unigram counts ({counts.corpus})"
-    how = "count with this model's tokenizer"
-    if found != expected:
-        raise ValueError(f"{what} are over {found:,} types, but this model's vocabulary has {expected:,}; {how}")
-    known = None not in (counts.tokenizer, model.tokenizer)
-    if known and counts.tokenizer != unigrams.tokenizer_hash(model.tokenizer):
-        raise ValueError(f"{what} were made with another tokenizer; {how}")
+    n_counted = len(counts.counts)
+    d_vocab = model.W_U.shape[1]
+    subject = f"the unigram counts ({counts.corpus})"
+    remedy = "count with this model's tokenizer"
+    if n_counted != d_vocab:
+        raise ValueError(
+            f"{subject} are over {n_counted:,} types, but this model's vocabulary has {d_vocab:,}; {remedy}"
+        )
+    comparable = None not in (counts.tokenizer, model.tokenizer)
+    if comparable and counts.tokenizer != unigrams.tokenizer_hash(model.tokenizer):
+        raise ValueError(f"{subject} were made with another tokenizer; {remedy}")
     return counts
 
 
@@ -154,7 +163,8 @@ def _default(model: Model, prepared: Batches) -> Unigrams:
         return unigrams.load(shipped)
     name, tokenizer = "these tokens", None
     if prepared.corpus is not None:
-        name, tokenizer = prepared.corpus.name, unigrams.tokenizer_hash(model.tokenizer)
+        name = prepared.corpus.name
+        tokenizer = unigrams.tokenizer_hash(model.tokenizer)
         ids = (ids for ids, _ in tokens_of(prepared.corpus.whole, model.tokenizer).chunks())
     elif is_encoder(model) and prepared.settings.get("mask_rate") is not None:
         raise ValueError(f"masked token ids cannot be counted; give counts with {argument('unigram')}")

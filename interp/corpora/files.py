@@ -79,35 +79,38 @@ class Table:
 
         Raises ValueError if there is no such column, or more than one.
         """
-        names, shown = [name for name, _ in self.columns], self.shown
+        names = [name for name, _ in self.columns]
+        columns = self.shown
         if not names:
             raise ValueError(f"{self.name} is empty: it has no text in it")
         if column is not None and column not in names:
             if names == [UNNAMED]:
                 raise ValueError(f"{self.name} has texts but no columns, so no column {column!r}; leave column out")
-            raise ValueError(f"{self.name} has no column {column!r}; found {shown}")
-        found = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
-        found = found or [name for name, of_strings in self.columns if of_strings]
-        if len(found) != 1:
-            what = "several columns" if found else "no column"
+            raise ValueError(f"{self.name} has no column {column!r}; found {columns}")
+        candidates = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
+        candidates = candidates or [name for name, of_strings in self.columns if of_strings]
+        if len(candidates) != 1:
+            n_columns = "several columns" if candidates else "no column"
             hint = "; if its first line is not a header, add one above it" if self.separated else ""
-            raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with {argument('column')}{hint}")
-        if names.count(found[0]) > 1:
-            several = f"several columns {found[0]!r}; found {shown}"
+            raise ValueError(
+                f"{self.name} has {n_columns} of text; found {columns}; name one with {argument('column')}{hint}"
+            )
+        if names.count(candidates[0]) > 1:
+            several = f"several columns {candidates[0]!r}; found {columns}"
             raise ValueError(f"{self.name} has {several}; give each a different name")
-        return found[0]
+        return candidates[0]
 
     def not_read(self, column: str) -> Columns:
         """All columns but the one that is read."""
-        return [*(other for other in self.columns if other[0] != column), *self.unnamed]
+        return [*(column_type for column_type in self.columns if column_type[0] != column), *self.unnamed]
 
     def texts(self, column: str) -> Iterator[str]:
         """The texts of a column. While reading, raises ValueError for a value that is not text."""
         for place, row in self.read([column]):
             value = row.get(column)
             if not isinstance(value, str):
-                found = "no value" if pd.api.types.is_scalar(value) and pd.isna(value) else type(value).__name__
-                raise ValueError(f"{place}: no text in column {column!r} (found: {found}); leave out rows without text")
+                kind = "no value" if pd.api.types.is_scalar(value) and pd.isna(value) else type(value).__name__
+                raise ValueError(f"{place}: no text in column {column!r} (found: {kind}); leave out rows without text")
             if value or not self.separated:
                 yield unicode_text(value, place)
 
@@ -195,8 +198,9 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
 
     Raises ValueError for a damaged file, also while reading, and for a file that is written to meanwhile.
     """
-    suffix, name = text_suffix(path), str(path)
-    with path.open("rb") as packed, _explained(path, suffix), _unwritten(packed, name), ExitStack() as stack:
+    suffix = text_suffix(path)
+    name = str(path)
+    with path.open("rb") as packed, _readable_errors(path, suffix), _unwritten(packed, name), ExitStack() as stack:
         while digest is not None and (block := packed.read(2**20)):
             digest.update(block)
         packed.seek(0)
@@ -234,7 +238,7 @@ def _unwritten(file: IO[bytes], name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: Path, suffix: str) -> Iterator[None]:
+def _readable_errors(path: Path, suffix: str) -> Iterator[None]:
     """Turn errors of reading a file into one line that names the file."""
     try:
         yield
@@ -243,8 +247,8 @@ def _explained(path: Path, suffix: str) -> Iterator[None]:
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a complete gzip file ({error}); copy or compress it again") from None
     except (pyarrow.ArrowException, OSError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a readable {suffix} file ({why})") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a readable {suffix} file ({reason})") from None
 
 
 def _lines(file: io.TextIOWrapper, name: str) -> Iterator[str]:
@@ -314,24 +318,25 @@ def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Itera
             last = rows.line_num
             if not width:
                 _check_delimiter(row, name, called)
-            place, width = f"{name}, line {last}", width or len(row)
+            place = f"{name}, line {last}"
+            width = width or len(row)
             if len(row) != width:
-                what = f"{place}: {len(row)} columns, expected {width} as in the first line"
-                raise ValueError(f'{what}; a text with a {called} in it needs quotes: "Yes, it is."')
+                problem = f"{place}: {len(row)} columns, expected {width} as in the first line"
+                raise ValueError(f'{problem}; a text with a {called} in it needs quotes: "Yes, it is."')
             yield place, row
     except csv.Error as error:
-        what = f"{name}, after line {last}: {error}; is a quote not closed?"
-        raise ValueError(f'{what} A text with quotes in it is written as """Yes"", she said."') from None
+        problem = f"{name}, after line {last}: {error}; is a quote not closed?"
+        raise ValueError(f'{problem} A text with quotes in it is written as """Yes"", she said."') from None
 
 
 def _check_delimiter(first: list[str], name: str, called: str) -> None:
     """Raise ValueError if a first row of a single cell has the names of several columns, separated by something
     else."""
-    for delimiter, other in ((";", "semicolon"), ("\t", "tab")):
+    for delimiter, delimiter_name in ((";", "semicolon"), ("\t", "tab")):
         names = first[0].split(delimiter)
         if len(first) == 1 and len(names) > 1 and all(map(str.isidentifier, names)):
-            found = f"{name} has a {other} between the names of its columns ({', '.join(names)})"
-            raise ValueError(f"{found}, expected a {called}; save it as a .csv with commas or a .tsv with tabs")
+            problem = f"{name} has a {delimiter_name} between the names of its columns ({', '.join(names)})"
+            raise ValueError(f"{problem}, expected a {called}; save it as a .csv with commas or a .tsv with tabs")
 
 
 def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -> Table:
@@ -341,7 +346,8 @@ def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -
     if not first:
         return Table(name, [], lambda _: [])
     cells = [row for _, row in first]
-    names, headed = cells[0], header or has_header(cells)
+    names = cells[0]
+    headed = header or has_header(cells)
     strings = _strings(cells[headed:], len(names))
     if headed:
         below = ((place, dict(zip(names, row, strict=True))) for place, row in chain(first[1:], rows))
@@ -350,8 +356,8 @@ def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -
         raise ValueError(f"{name} has no column of text in its first {SAMPLE} rows; expected one")
     index = strings.index(True) if any(strings) else 0
     unnamed = ((place, {UNNAMED: row[index]}) for place, row in chain(first, rows))
-    others = [(f"column {i}", of_strings) for i, of_strings in enumerate(strings, 1) if i != index + 1]
-    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=others)
+    rest_columns = [(f"column {i}", of_strings) for i, of_strings in enumerate(strings, 1) if i != index + 1]
+    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=rest_columns)
 
 
 def has_header(rows: list[list[str]]) -> bool:

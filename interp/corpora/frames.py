@@ -39,9 +39,9 @@ def tokenizer_of(model: Model) -> Any:
     """The model's tokenizer. Raises ValueError if it has none."""
     check_model(model)
     if model.tokenizer is None:
-        how = "set model.tokenizer (for a model of transformers, call interp.models.as_model(model, tokenizer))"
-        how += ", or give a causal model token ids [rows, pos]"
-        raise ValueError(f"this model has no tokenizer, so it cannot read or mask text; {how}")
+        remedy = "set model.tokenizer (for a model of transformers, call interp.models.as_model(model, tokenizer))"
+        remedy += ", or give a causal model token ids [rows, pos]"
+        raise ValueError(f"this model has no tokenizer, so it cannot read or mask text; {remedy}")
     return model.tokenizer
 
 

@@ -77,8 +77,8 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None
         entry = LEXICON["tasks"][task]
         possible = sum(template.n_pairs for template in templates_of(task))
         if n_per_task > possible:
-            found = f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different pairs"
-            raise ValueError(f"{found}; ask for {possible} or fewer, or leave the task out")
+            problem = f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different pairs"
+            raise ValueError(f"{problem}; ask for {possible} or fewer, or leave the task out")
         for number, pair in enumerate(islice(drawn(task, seed), n_per_task)):
             rows.append((*pair, task, str(number), entry["field"], entry["linguistics_term"]))
     return DataFrame(rows, columns=list(COLUMNS))
@@ -198,21 +198,24 @@ def read(
         >>> pairs.name, pairs.unused
         ('1 minimal pairs', ('phenomenon',))
     """
-    given = {"sentence_good": good, "sentence_bad": bad, "UID": task}
-    named = {column: name for column, name in given.items() if name is not None}
+    columns = {"sentence_good": good, "sentence_bad": bad, "UID": task}
+    named = {column: name for column, name in columns.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
-        raise ValueError(f"the columns of {source!r} are known; leave out {_named()}, which are for other tables")
+        raise ValueError(
+            f"the columns of {source!r} are known; leave out {_column_arguments()}, which are for other tables"
+        )
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     origin = source if isinstance(source, PairTable) else None
     source = source.table if isinstance(source, PairTable) else source
     if isinstance(source, DataFrame):
-        name, tables = "the DataFrame", iter([(frame_table(source, "the DataFrame"), "pairs")])
+        name = "the DataFrame"
+        tables = iter([(frame_table(source, "the DataFrame"), "pairs")])
     elif not isinstance(source, str | os.PathLike):
         raise TypeError(f"minimal pairs must be a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
-        made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
-        return PairTable(made, name_of(made))
+        generated = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
+        return PairTable(generated, name_of(generated))
     else:
         name = repr(str(source))
         tables = _from_hub(str(source), tasks) if published else _from_files(Path(source))
@@ -221,15 +224,15 @@ def read(
     for table, default_task in tables:
         names = _columns(table, named)
         rows += _checked(table, default_task, names)
-        unused |= _unused(table, names)
+        unused |= _unread_columns(table, names)
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair per row")
     pairs["pairID"] = pairs["pairID"].mask(pairs["pairID"] == "", pairs.groupby("UID").cumcount().astype(str))
     repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
-    for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
-        what = f"pairID {pair_id!r} of task {uid!r} occurs {len(same)} times ({'; '.join(same['place'][:3])})"
-        raise ValueError(f"{what}; expected it once; renumber the pairs or leave the column pairID out")
+    for (uid, pair_id), twins in repeated.groupby(["UID", "pairID"], sort=False):
+        problem = f"pairID {pair_id!r} of task {uid!r} occurs {len(twins)} times ({'; '.join(twins['place'][:3])})"
+        raise ValueError(f"{problem}; expected it once; renumber the pairs or leave the column pairID out")
     pairs = pairs[pairs["UID"].isin(known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
@@ -241,20 +244,20 @@ def read(
     return PairTable(pairs, title, tuple(unused), () if is_published else tuple(_caveats(name, unused)))
 
 
-def _unused(table: Table, names: Mapping[str, str]) -> dict[str, bool]:
+def _unread_columns(table: Table, names: Mapping[str, str]) -> dict[str, bool]:
     """The columns of a table that are not read, and whether each may be the task of a pair, which no column is."""
-    others = [name for name, _ in table.columns if name not in names.values()]
-    return {name: "UID" not in names and bool(_LIKE_A_TASK.fullmatch(name.lower())) for name in others}
+    unread = [name for name, _ in table.columns if name not in names.values()]
+    return {name: "UID" not in names and bool(_LIKE_A_TASK.fullmatch(name.lower())) for name in unread}
 
 
 def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
     """What to know about columns that were not read. Nothing is said of data with all columns of published pairs."""
     for column in [column for column, is_like_a_task in unused.items() if is_like_a_task]:
-        what = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
-        yield f"{what}; to tell these tasks apart, name it with {argument('task', column)}"
-    if others := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
-        shown = ", ".join(" ".join(column.split())[:60] for column in others[:20]) + ", …" * (len(others) > 20)
-        yield f"{name} has columns that were not read: {shown}"
+        problem = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
+        yield f"{problem}; to tell these tasks apart, name it with {argument('task', column)}"
+    if unread := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
+        listing = ", ".join(" ".join(column.split())[:60] for column in unread[:20]) + ", …" * (len(unread) > 20)
+        yield f"{name} has columns that were not read: {listing}"
 
 
 def sentences_of(pairs: DataFrame) -> list[str]:
@@ -267,7 +270,7 @@ def sentences_of(pairs: DataFrame) -> list[str]:
     return list(pairs[list(_SENTENCES)].to_numpy().ravel())
 
 
-def _named() -> str:
+def _column_arguments() -> str:
     """The options that name columns, for an error."""
     return f"{argument('good')}, {argument('bad')} and {argument('task')}"
 
@@ -279,9 +282,9 @@ def check_pairs(pairs: DataFrame) -> None:
         raise TypeError(f"expected a table of minimal pairs from interp.corpora.pairs, found {type(pairs).__name__}")
     missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
     if missing or pairs.empty:
-        what = ", ".join(missing) or "any row"
-        found = f"; found the columns {', '.join(map(str, pairs.columns))}" if missing else ""
-        raise ValueError(f"expected a table of minimal pairs from interp.corpora.pairs, missing: {what}{found}")
+        lacking = ", ".join(missing) or "any row"
+        columns = f"; found the columns {', '.join(map(str, pairs.columns))}" if missing else ""
+        raise ValueError(f"expected a table of minimal pairs from interp.corpora.pairs, missing: {lacking}{columns}")
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
@@ -307,23 +310,23 @@ def _of_the_hub(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        how = "without a network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
-        why = f"{type(error).__name__}: {error}"
-        raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
+        remedy = "without a network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
+        reason = f"{type(error).__name__}: {error}"
+        raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({reason}); {remedy}") from error
 
 
-def _configurations(source: str, tasks: Several[str] | None, known: Sequence[str]) -> Sequence[str]:
+def _configurations(source: str, tasks: Several[str] | None, configurations: Sequence[str]) -> Sequence[str]:
     """The configurations of a dataset to read: tasks, a language, or the only one."""
     kind, _, language = source.partition("/")
     if kind == "multiblimp":
-        if language not in known:
-            found = f"no language {language!r}" if language else "a language is missing"
-            listed = f"'multiblimp/CODE', with a code of {', '.join(known)}"
-            raise ValueError(f"{found} in {source!r}; expected {listed}")
+        if language not in configurations:
+            problem = f"no language {language!r}" if language else "a language is missing"
+            expected = f"'multiblimp/CODE', with a code of {', '.join(configurations)}"
+            raise ValueError(f"{problem} in {source!r}; expected {expected}")
         return [language]
     if language:
         raise ValueError(f"{kind!r} has one language, found {source!r}; leave /{language} out")
-    return known_tasks(tasks, known, HUB_PAIRS[kind]) if kind == "blimp" else known
+    return known_tasks(tasks, configurations, HUB_PAIRS[kind]) if kind == "blimp" else configurations
 
 
 def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
@@ -336,8 +339,8 @@ def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
-        found = f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'})"
-        raise FileNotFoundError(f"{found}; expected one per task, as in BLiMP; give other files by their own path")
+        problem = f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'})"
+        raise FileNotFoundError(f"{problem}; expected one per task, as in BLiMP; give other files by their own path")
     for file in files:
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'not a regular file'}; expected a file")
@@ -347,18 +350,18 @@ def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
 
 def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     """The names in a table of the columns of BLiMP: as given, or else those of the published pairs that fit best."""
-    there = {name for name, _ in table.columns}
-    if not there:
+    present = {name for name, _ in table.columns}
+    if not present:
         return {}
-    if there == {UNNAMED}:
+    if present == {UNNAMED}:
         raise ValueError(f"{table.name} has texts but no columns; expected a table with both sentences of each pair")
-    published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in there for column in _SENTENCES))
-    known = {column: name for column, name in published.items() if column in _SENTENCES or name in there}
-    names = known | dict(named)
-    missing = [name for name in names.values() if name not in there]
+    published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in present for column in _SENTENCES))
+    matched = {column: name for column, name in published.items() if column in _SENTENCES or name in present}
+    names = {**matched, **named}
+    missing = [name for name in names.values() if name not in present]
     if missing:
-        how = f"a table of minimal pairs has both sentences; name other columns with {_named()}"
-        raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
+        remedy = f"a table of minimal pairs has both sentences; name other columns with {_column_arguments()}"
+        raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {remedy}")
     return {column: table.choose(name) for column, name in names.items()}
 
 
@@ -367,15 +370,15 @@ def _checked(table: Table, default_task: str, names: Mapping[str, str]) -> Itera
     for place, row in table.read(list(dict.fromkeys(names.values()))):
         for column in _SENTENCES:
             if not (isinstance(text := row.get(names[column]), str) and text.strip()):
-                what = f"{place}: {names[column]} is {text!r}, which has no words"
-                raise ValueError(f"{what}; expected a sentence; give both sentences or remove the row")
+                problem = f"{place}: {names[column]} is {text!r}, which has no words"
+                raise ValueError(f"{problem}; expected a sentence; give both sentences or remove the row")
         cells = {column: _as_text(row.get(name)) for column, name in names.items()}
         pair = {column: unicode_text(cells.get(column, ""), f"{place}: {column}") for column in COLUMNS}
         pair["UID"] = pair["UID"] or default_task
         good, bad = pair["sentence_good"], pair["sentence_bad"]
         if good.strip() == bad.strip() and pair["pairID"] not in _IDENTICAL.get(pair["UID"], ()):
-            what = f"{place}: the two sentences are the same: {good!r}"
-            raise ValueError(f"{what}; expected two different ones; correct or remove the row")
+            problem = f"{place}: the two sentences are the same: {good!r}"
+            raise ValueError(f"{problem}; expected two different ones; correct or remove the row")
         yield place, *pair.values()
 
 
@@ -386,15 +389,15 @@ def _as_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def known_tasks(tasks: Several[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
+def known_tasks(tasks: Several[str] | None, available: Sequence[str], source: str) -> Sequence[str]:
     """The given tasks without repetition, all of which `source` must have; for None, all tasks of `source`."""
     if tasks is None:
-        return known
+        return available
     if not (names := list(dict.fromkeys(listed(tasks)))):
         raise ValueError("tasks is empty; name at least one task, or pass None for all of them")
     for task in names:
-        if task not in known:
-            near = difflib.get_close_matches(str(task), known, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(known)}"
+        if task not in available:
+            near = difflib.get_close_matches(str(task), available, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(available)}"
             raise ValueError(f"no task {task!r} in {source}; {hint}")
     return names

@@ -44,12 +44,12 @@ def sentence_rows(
     after = [*after, *end]
     rows = []
     for sentence, ids in zip(sentences, encode(tokenizer, sentences), strict=True):
-        own = ids[unframed(ids, before, after)]
-        rows.append([*before, *own, *after])
-        if not own or not least <= len(rows[-1]) <= model.cfg.n_ctx:
+        content = ids[unframed(ids, before, after)]
+        rows.append([*before, *content, *after])
+        if not content or not least <= len(rows[-1]) <= model.cfg.n_ctx:
             expected = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
-            found = f"{len(rows[-1])} token{'s' * (len(rows[-1]) != 1)}"
-            raise ValueError(f"{sentence[:60]!r} has {found}; expected {expected}")
+            length = f"{len(rows[-1])} token{'s' * (len(rows[-1]) != 1)}"
+            raise ValueError(f"{sentence[:60]!r} has {length}; expected {expected}")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     return rows
 
@@ -64,24 +64,27 @@ def padded(
     return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
 
 
-def together(items: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+def together(items: Iterable[T], length: Callable[[T], int], limit: int) -> Iterator[list[T]]:
     """Items that are read in one batch, which has as many rows as there are items and as many columns as the longest.
 
-    A batch has at most `most` tokens, padding included, and at least one item. It also ends if it has enough tokens to
+    A batch has at most `limit` tokens, padding included, and at least one item. It also ends if it has enough tokens to
     keep a machine busy and the next item would let padding be more than an eighth of it. So items should come in order
     of length.
     """
     batch: list[T] = []
     longest = real = 0
     for item in items:
-        own = length(item)
-        size = (len(batch) + 1) * max(longest, own)
-        padding = size - real - own
-        if batch and (size > most or (real >= _ENOUGH_TOKENS and padding > size / 8)):
+        width = length(item)
+        size = (len(batch) + 1) * max(longest, width)
+        padding = size - real - width
+        if batch and (size > limit or (real >= _ENOUGH_TOKENS and padding > size / 8)):
             yield batch
-            batch, longest, real = [], 0, 0
+            batch = []
+            longest = 0
+            real = 0
         batch.append(item)
-        longest, real = max(longest, own), real + own
+        longest = max(longest, width)
+        real = real + width
     if batch:
         yield batch
 
@@ -133,7 +136,8 @@ def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
         yield Row(np.asarray(ids), ends, number, stretch, first_text, resumed)
         length, first_text = length + 1, first_text + len(ends)
         if ends or length == _ROWS_OF_A_STRETCH:
-            stretch, length = stretch + 1, 0
+            stretch = stretch + 1
+            length = 0
 
 
 def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
@@ -143,8 +147,8 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> It
     ends: list[int] = []
     fresh = True  # a text begins where the next row does
     for ids in encoded:
-        own = ids[unframed(ids, before, after)] if after else ids
-        buffer += framed(own, around.before_text, around.after_text)
+        content = ids[unframed(ids, before, after)] if after else ids
+        buffer += framed(content, around.before_text, around.after_text)
         ends.append(len(buffer))
         start = 0
         while True:
@@ -171,12 +175,12 @@ def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iter
     room = context - len(before) - len(after)
     ends: list[int] = []
     for ids in encoded:
-        own = ids[unframed(ids, before, after)]
-        if not own:
+        content = ids[unframed(ids, before, after)]
+        if not content:
             ends.append(0)
-        for start in range(0, len(own), room):
-            row = [*before, *own[start : start + room], *after]
-            ended = ends + [len(row)] * (start + room >= len(own))
+        for start in range(0, len(content), room):
+            row = [*before, *content[start : start + room], *after]
+            ended = ends + [len(row)] * (start + room >= len(content))
             yield Cut(row, ended, resumed=bool(before) and start > 0)
             ends = []
 

@@ -59,11 +59,11 @@ def teacher_forced(
     size = whole_number(16 if batch_size is None else batch_size, "batch_size", least=1)
     read, written = (list(tokenizer(texts, verbose=False)["input_ids"]) for texts in (sources, targets))
     start = view(model).wrapped.config.decoder_start_token_id
-    for what, texts, rows in (("source", sources, read), ("target", targets, written)):
+    for side, texts, rows in (("source", sources, read), ("target", targets, written)):
         for text, ids in zip(texts, rows, strict=True):
             if not 1 <= len(ids) <= model.cfg.n_ctx:
                 expected = f"expected 1 … {model.cfg.n_ctx}"
-                raise ValueError(f"the {what} {text[:40]!r} has {len(ids)} tokens; {expected}")
+                raise ValueError(f"the {side} {text[:40]!r} has {len(ids)} tokens; {expected}")
     largest = max(max(map(max, read)), max(map(max, written)))
     check_token_ids(largest, model.cfg.d_vocab, "the pairs have")
     pad_id = tokenizer.pad_token_id or 0
@@ -76,8 +76,9 @@ def teacher_forced(
             answer, mask = padded(written[first : first + size], pad_id)
             tokens = answer.roll(1, 1)
             tokens[:, 0] = start
-            known, stretches = answer.where(mask.bool(), -1), torch.arange(first, first + len(answer))
-            batch = Batch(tokens, mask, mask.bool(), known, len(answer), source, source_mask, stretches)
+            labels = answer.where(mask.bool(), -1)
+            stretches = torch.arange(first, first + len(answer))
+            batch = Batch(tokens, mask, mask.bool(), labels, len(answer), source, source_mask, stretches)
             yield batch.to(model.W_U.device)
 
     fingerprint = xxhash.xxh3_128(repr([sources, targets]).encode()).hexdigest()

@@ -123,16 +123,16 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     elif isinstance(source, pd.DataFrame | pd.Series):
         table = frame_table(source, f"the {type(source).__name__}")
-        chosen, about = _chosen(table, column)
-        corpus = replace(_from_list(table.texts(chosen)), about=about)
+        chosen, provenance = _chosen(table, column)
+        corpus = replace(_from_list(table.texts(chosen)), about=provenance)
     elif is_dataset(source, "Dataset", "IterableDataset"):
         corpus = _from_dataset(source, column, limit)
     else:
         read = islice(source, limit) if isinstance(source, Iterator) else source
         corpus = read if isinstance(read, Corpus) else _from_list(read)
         if column is not None:
-            what = "a corpus that was loaded" if isinstance(source, Corpus) else "a list of strings"
-            raise ValueError(f"{what} has no columns to choose from, found column={column!r}; leave column out")
+            kind = "a corpus that was loaded" if isinstance(source, Corpus) else "a list of strings"
+            raise ValueError(f"{kind} has no columns to choose from, found column={column!r}; leave column out")
     return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
 
 
@@ -149,28 +149,28 @@ def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | 
     path = None if name is None else corpus_file(name)
     if path is None:
         return None
-    whole = round(path.stat().st_size * (3 if path.suffix == ".gz" else 1) / _LETTERS_OF_TOKEN)
+    estimate = round(path.stat().st_size * (3 if path.suffix == ".gz" else 1) / _LETTERS_OF_TOKEN)
     if limit is None:
-        return whole
+        return estimate
     with opened(path, header=column is not None) as table:
         texts = list(islice(table.texts(table.choose(column)), min(limit, _FIRST_TEXTS)))
-    return min(whole, round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN))
+    return min(estimate, round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN))
 
 
 def _chosen(table: Table, column: str | None) -> tuple[str, dict[str, Any]]:
     """The column of a table to read, and what a provenance says about it. Warns of other text that is not read, unless
     the column was named."""
     chosen = table.choose(column)
-    others = table.not_read(chosen)
-    of_text = [name for name, of_strings in others if of_strings]
+    unread = table.not_read(chosen)
+    of_text = [name for name, of_strings in unread if of_strings]
     if of_text and column is None:
-        which = f"column {chosen!r}" if chosen != UNNAMED else "the first column of text"
-        how = (
+        column_name = f"column {chosen!r}" if chosen != UNNAMED else "the first column of text"
+        remedy = (
             f"choose one with {argument('column')}" if chosen != UNNAMED else "add a header, and choose one by its name"
         )
-        warn(f"of {table.name}, {which} is read; other columns hold text too ({shortened(of_text)}): {how}")
-    about = {"column": chosen} if chosen != UNNAMED else {}
-    return chosen, about | ({"columns_not_read": [name for name, _ in others]} if others else {})
+        warn(f"of {table.name}, {column_name} is read; other columns hold text too ({shortened(of_text)}): {remedy}")
+    provenance = {"column": chosen} if chosen != UNNAMED else {}
+    return chosen, provenance | ({"columns_not_read": [name for name, _ in unread]} if unread else {})
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
@@ -193,7 +193,8 @@ def _hashes(texts: Iterable[str], limit: int | None = None) -> dict[int, str]:
             hashes[n_texts] = digest.hexdigest()
     if not n_texts:
         raise ValueError("the corpus is empty; expected at least one text")
-    return hashes | {n_texts: digest.hexdigest()}
+    hashes[n_texts] = digest.hexdigest()
+    return hashes
 
 
 def _entry(text: str) -> bytes:
@@ -203,7 +204,7 @@ def _entry(text: str) -> bytes:
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
     digest = xxhash.xxh3_128()
     with opened(path, header=column is not None, digest=digest) as table:
-        chosen, about = _chosen(table, column)
+        chosen, provenance = _chosen(table, column)
         counted = returns = 0
         for text in islice(table.texts(chosen), limit and limit + 1):
             counted += 1
@@ -212,33 +213,33 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     content = digest.hexdigest()
     if returns and text_suffix(path) == ".txt":
-        what = f"{returns:,} of the lines of {path} hold carriage returns, which do not end a line here"
-        warn(f"{what}; if they should, convert the file to the line ends of Unix (LF)")
-        about["carriage_returns"] = returns
+        problem = f"{returns:,} of the lines of {path} hold carriage returns, which do not end a line here"
+        warn(f"{problem}; if they should, convert the file to the line ends of Unix (LF)")
+        provenance["carriage_returns"] = returns
 
     def read() -> Iterator[str]:
-        again = xxhash.xxh3_128()
-        with opened(path, header=column is not None, digest=again) as table:
-            if again.hexdigest() != content:
+        redigest = xxhash.xxh3_128()
+        with opened(path, header=column is not None, digest=redigest) as table:
+            if redigest.hexdigest() != content:
                 raise ValueError(f"{path} has changed since it was loaded, so its text is not read; load it again")
             yield from table.texts(chosen)
 
     fingerprint = content + (f":{chosen}" if chosen != UNNAMED else "")
     n_texts = None if limit is not None and counted > limit else counted
-    return Corpus(printable(path.name), fingerprint, read, n_texts, about=about)
+    return Corpus(printable(path.name), fingerprint, read, n_texts, about=provenance)
 
 
 def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
     """A dataset of the library `datasets`, identified by its texts, because its own fingerprint may be random."""
-    what = f"the {type(source).__name__}"
+    subject = f"the {type(source).__name__}"
     name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
-    table = dataset_table(source, what)
-    chosen, about = _chosen(table, column)
+    table = dataset_table(source, subject)
+    chosen, provenance = _chosen(table, column)
     read = partial(table.texts, chosen)
     if reads_network(source):
         described = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
         _, start = max(_hashes(islice(read(), _FIRST_TEXTS)).items())
-        return Corpus(name, f"hub:{described}:{chosen}:{start}", read, remote=True, about=about)
+        return Corpus(name, f"hub:{described}:{chosen}:{start}", read, remote=True, about=provenance)
     stop = limit if is_dataset(source, "IterableDataset") else None  # it may never end
     hashes = _hashes(islice(read(), stop), limit)
     n_texts, fingerprint = max(hashes.items())
@@ -249,12 +250,14 @@ def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
         for number, text in enumerate(islice(read(), stop), 1):
             digest.update(_entry(text))
             if number in hashes and hashes[number] != digest.hexdigest():
-                raise ValueError(f"{what} gives other texts than when it was loaded; give a list of texts")
+                raise ValueError(f"{subject} gives other texts than when it was loaded; give a list of texts")
             yield text
         if number != n_texts:
-            raise ValueError(f"{what} gave {n_texts} texts when it was loaded, but {number} now; give a list of texts")
+            raise ValueError(
+                f"{subject} gave {n_texts} texts when it was loaded, but {number} now; give a list of texts"
+            )
 
-    return Corpus(name, fingerprint, again, n_texts, about=about)
+    return Corpus(name, fingerprint, again, n_texts, about=provenance)
 
 
 def _from_hub(name: str, column: str | None) -> Corpus:
@@ -266,7 +269,7 @@ def _from_hub(name: str, column: str | None) -> Corpus:
 
         configs = datasets.get_dataset_config_names(request["path"]) if name == "blimp" else [request.get("name")]
         for config in configs:
-            yield datasets.load_dataset(**(request | {"name": config, "streaming": True}))
+            yield datasets.load_dataset(**dict(request, name=config, streaming=True))
 
     def read() -> Iterator[str]:
         for rows in streams():
@@ -275,10 +278,10 @@ def _from_hub(name: str, column: str | None) -> Corpus:
 
     try:
         first = dataset_table(next(streams()), name)
-        key, about = _chosen(first, usual if column is None else column)
+        key, provenance = _chosen(first, usual if column is None else column)
         next(first.texts(key))
     except StopIteration:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(f"corpus {name!r} could not be downloaded from the hub: {error}") from error
-    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True, about=about)
+    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True, about=provenance)

@@ -27,8 +27,8 @@ def entries(group: str) -> tuple[str, ...]:
 
 def _form(group: str, entry: str, name: str | None) -> str:
     """One form of an entry (for nouns: sg, pl). The first form of "is/are here" is "is here", the second "are here"."""
-    which = LEXICON["words"][group]["forms"].index(name) if name else 0
-    return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
+    index = LEXICON["words"][group]["forms"].index(name) if name else 0
+    return " ".join(word.split("/")[index] if "/" in word else word for word in entry.split(" "))
 
 
 class Template:
@@ -53,8 +53,8 @@ class Template:
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
             free = [entry for entry in entries(slot[0]) if entry not in used]
-            number, which = divmod(number, len(free))
-            chosen[slot] = free[which]
+            number, index = divmod(number, len(free))
+            chosen[slot] = free[index]
         return chosen
 
     def pair(self, number: int) -> tuple[str, str]:
@@ -81,12 +81,12 @@ def draw(templates: Sequence[Template], rng: random.Random) -> Iterator[tuple[st
     numbers = {template: shuffled(template.n_pairs, rng) for template in templates}
     while numbers:
         turn = list(numbers)
-        for which in shuffled(len(turn), rng):
-            number = next(numbers[turn[which]], None)
+        for index in shuffled(len(turn), rng):
+            number = next(numbers[turn[index]], None)
             if number is None:
-                del numbers[turn[which]]
+                del numbers[turn[index]]
             else:
-                yield turn[which].pair(number)
+                yield turn[index].pair(number)
 
 
 def templates_of(task: str) -> list[Template]:

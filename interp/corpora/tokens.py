@@ -30,15 +30,18 @@ def unknown_id(tokenizer: Any) -> int | None:
     Byte-level tokenizers know all text. (GPT-2's unknown token is its end-of-text token.)
     """
     token_id = getattr(tokenizer, "unk_token_id", None)
-    others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
-    return None if token_id is None or token_id in others else int(token_id)
+    special_tokens = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
+    return None if token_id is None or token_id in special_tokens else int(token_id)
 
 
 def special_ids(tokenizer: Any) -> list[int]:
     """The ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template, without the unknown
     one."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    special = {*getattr(tokenizer, "all_special_ids", ()), *(number for number, one in added.items() if one.special)}
+    special = {
+        *getattr(tokenizer, "all_special_ids", ()),
+        *(number for number, token in added.items() if token.special),
+    }
     return sorted(special - {unknown_id(tokenizer)})
 
 
@@ -70,13 +73,14 @@ class Counted:
     def checked(self, tokenizer: Any, where: str, *, quiet: bool = False) -> "Counted":
         """The same numbers. Raises ValueError if every token is unknown. Unless `quiet`, warns above 5 % and of
         special tokens."""
-        share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
+        share = self.share or 0.0
+        does_not_know = "this model's tokenizer does not know"
         if share == 1.0:
-            what = f"all {self.n_tokens:,} tokens read from {where} are {tokenizer.unk_token}"
-            raise ValueError(f"{what}: {does_not_know} its script; give a text in a language of the model")
+            problem = f"all {self.n_tokens:,} tokens read from {where} are {tokenizer.unk_token}"
+            raise ValueError(f"{problem}: {does_not_know} its script; give a text in a language of the model")
         if share > _WARN_ABOVE and not quiet:
-            what = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
-            warn(f"{what}, for text that {does_not_know}; they count as one word")
+            problem = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
+            warn(f"{problem}, for text that {does_not_know}; they count as one word")
         if self.special and not quiet:
             listed = ", ".join(f"{token} {n:,} ×" for token, n in self.special.items())
             warn(f"special tokens are written out in {where} and are read as such: {listed}")
@@ -96,7 +100,7 @@ class Tokens:
     def __init__(self, corpus: Corpus, tokenizer: Any) -> None:
         self.corpus, self.tokenizer = corpus, tokenizer
         self._counted: Counted | None = None
-        self._kept: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        self._memory: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def counted(self) -> Counted:
         """How many tokens are unknown or special. If the corpus has not been read to its end, this reads it."""
@@ -113,12 +117,12 @@ class Tokens:
 
     def chunks(self) -> Iterator[tuple[Int32[np.ndarray, " token"], Int32[np.ndarray, " text"]]]:
         """The concatenated ids of several texts at once, and the lengths of those texts."""
-        if self._kept is None:
-            self._take(tokens_of(self.corpus.whole, self.tokenizer))
-        if self._kept is None:
+        if self._memory is None:
+            self._take_prefix(tokens_of(self.corpus.whole, self.tokenizer))
+        if self._memory is None:
             yield from self._tokenised()
             return
-        ids, lengths = self._kept
+        ids, lengths = self._memory
         start = 0
         for first in range(0, len(lengths), 1_000):
             part = lengths[first : first + 1_000]
@@ -126,38 +130,38 @@ class Tokens:
             yield ids[start:end], part
             start = end
 
-    def _take(self, whole: "Tokens") -> None:
+    def _take_prefix(self, tokens: "Tokens") -> None:
         """Use what was kept of the corpus without its limit."""
-        if whole._kept is not None:
-            lengths = whole._kept[1][: self.corpus.limit]
-            ids = whole._kept[0][: lengths.sum(dtype=np.int64)]
+        if tokens._memory is not None:
+            lengths = tokens._memory[1][: self.corpus.limit]
+            ids = tokens._memory[0][: lengths.sum(dtype=np.int64)]
             self._counted = Counted.of(ids, self.tokenizer).checked(self.tokenizer, self.corpus.name)
-            self._kept = ids, lengths
+            self._memory = ids, lengths
 
     def _tokenised(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-        found = Counted()
+        counted = Counted()
         with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as lengths_file:
             for chunk in chunked(self.corpus):
                 rows = encode(self.tokenizer, chunk)
                 ids = np.fromiter(chain.from_iterable(rows), np.int32)
                 lengths = np.array([len(row) for row in rows], np.int32)
-                found += Counted.of(ids, self.tokenizer)
-                if found.n_tokens >= _ENOUGH and found.n_unknown == found.n_tokens:
+                counted += Counted.of(ids, self.tokenizer)
+                if counted.n_tokens >= _ENOUGH and counted.n_unknown == counted.n_tokens:
                     break
-                if found.n_tokens <= MOST_KEPT:
+                if counted.n_tokens <= MOST_KEPT:
                     with suppress(OSError):  # no room on disk; the corpus is tokenised again next time
                         ids.tofile(ids_file)
                         lengths.tofile(lengths_file)
                 yield ids, lengths
-            self._counted = found.checked(self.tokenizer, self.corpus.name, quiet=self._counted is not None)
+            self._counted = counted.checked(self.tokenizer, self.corpus.name, quiet=self._counted is not None)
             with suppress(OSError, ValueError):  # the files are missing or incomplete
-                kept = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")
-                if len(kept[0]) == found.n_tokens == kept[1].sum(dtype=np.int64):
-                    self._kept = kept
+                memory = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")
+                if len(memory[0]) == counted.n_tokens == memory[1].sum(dtype=np.int64):
+                    self._memory = memory
 
 
 def tokens_of(corpus: Corpus, tokenizer: Any) -> Tokens:
     """The tokens of a corpus with a tokenizer. The object is the same for as long as the corpus exists."""
     key = tokenizer_hash(tokenizer), corpus.limit, corpus.separator
-    found: Tokens = corpus.tokens.setdefault(key, Tokens(corpus, tokenizer))
-    return found
+    tokens: Tokens = corpus.tokens.setdefault(key, Tokens(corpus, tokenizer))
+    return tokens

@@ -59,8 +59,8 @@ class Unigrams:
         if not isinstance(self.counts, np.ndarray):
             raise TypeError(f"unigram counts must be a numpy array, found {type(self.counts).__name__}")
         if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts.astype(np.int64) < 0).any():
-            found = f"{self.counts.dtype} of shape {self.counts.shape}"
-            raise ValueError(f"unigram counts must be one row of whole numbers ≥ 0, found {found}")
+            kind = f"{self.counts.dtype} of shape {self.counts.shape}"
+            raise ValueError(f"unigram counts must be one row of whole numbers ≥ 0, found {kind}")
         if not self.counts.any():
             raise ValueError(f"the unigram counts of {self.corpus} are all zero; count a corpus with text in it")
         if self.counts.sum(dtype=float) >= 2**63:
@@ -104,10 +104,10 @@ class Unigrams:
         """
         check_counts_file(Path(path))
         # a single entry, because the order of several is not fixed
-        about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})
+        description = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
-            save_file({"counts": self.counts}, temporary, {"about": about})
+            save_file({"counts": self.counts}, temporary, {"about": description})
 
 
 def check_counts_file(path: Path) -> None:
@@ -136,15 +136,16 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         return Unigrams(counts, source.name)
     try:
         with safe_open(source, "np") as file:
-            metadata, counts = file.metadata() or {}, file.get_tensor("counts")
+            metadata = file.metadata() or {}
+            counts = file.get_tensor("counts")
     except SafetensorError as error:
-        what = f"{source} is not a file of unigram counts ({error})"
-        raise ValueError(f"{what}; expected safetensors with a tensor 'counts', or .json") from None
+        reason = f"{source} is not a file of unigram counts ({error})"
+        raise ValueError(f"{reason}; expected safetensors with a tensor 'counts', or .json") from None
     if "vocabulary" in metadata:
-        how = "which did not record the whole tokenizer; count again (interp unigrams)"
-        raise ValueError(f"{source} was counted by an earlier version of interp, {how}")
-    about = json.loads(metadata.get("about", "{}"))
-    return Unigrams(counts, about.get("corpus", source.name), about.get("tokenizer"))
+        problem = "which did not record the whole tokenizer; count again (interp unigrams)"
+        raise ValueError(f"{source} was counted by an earlier version of interp, {problem}")
+    description = json.loads(metadata.get("about", "{}"))
+    return Unigrams(counts, description.get("corpus", source.name), description.get("tokenizer"))
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
@@ -213,7 +214,8 @@ def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
         size += len(text)
         if len(chunk) == _TEXTS_AT_ONCE or size > _CHARACTERS_AT_ONCE:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
     if chunk:
         yield chunk
 
