@@ -40,16 +40,16 @@ def compare_bos(model: Model, batches: Batches) -> None:
         if perplexity is None:
             return
         batches.seen["bos_perplexity"] = perplexity
-        _log.info("without %s, which the tokenizer has but does not put: %s", token, _in_words(perplexity))
+        _log.info("without %s, which the tokenizer has but does not put: %s", token, _perplexities(perplexity))
     perplexity = batches.seen["bos_perplexity"]
     if perplexity["without"] > _FACTOR * perplexity["with"]:
-        what = f"the text is read without {token}, which the tokenizer has but does not put"
-        warn(f"{what}: {_in_words(perplexity)}; read it with {argument('bos', True)}")
+        problem = f"the text is read without {token}, which the tokenizer has but does not put"
+        warn(f"{problem}: {_perplexities(perplexity)}; read it with {argument('bos', True)}")
 
 
-def _in_words(perplexity: Mapping[str, float]) -> str:
-    of = f"perplexity {perplexity['without']:.4g}, and {perplexity['with']:.4g} with it"
-    return f"{of} (first {_TOKENS} tokens of the first {_ROWS} rows)"
+def _perplexities(perplexity: Mapping[str, float]) -> str:
+    perplexities = f"perplexity {perplexity['without']:.4g}, and {perplexity['with']:.4g} with it"
+    return f"{perplexities} (first {_TOKENS} tokens of the first {_ROWS} rows)"
 
 
 def _perplexity(model: Model, batches: Batches, bos: int) -> dict[str, float] | None:

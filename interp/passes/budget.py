@@ -124,8 +124,9 @@ class Setup:
         """The bytes of a second model next to the first: all of its weights; or, if memory has no room for them, all
         except the matrices of blocks, plus those of one block while it runs (`interp.models.untrained`)."""
         block = self.shape.block_weights * self.itemsize
-        whole, outside = self.weights, self.weights - self.shape.n_layers * block
-        return whole if 2 * whole + PROCESS <= memory.available(self.device) else outside + block
+        weights = self.weights
+        outside = self.weights - self.shape.n_layers * block
+        return weights if 2 * weights + PROCESS <= memory.available(self.device) else outside + block
 
     @property
     def mapped(self) -> bool:
@@ -145,23 +146,24 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
         >>> found.rows, found.context
         (64, 64)
     """
-    found = shape_with(name, options)
+    model_shape = shape_with(name, options)
     spread = options.get("device_map") is not None
-    dtype, backend = found.dtype(options.get("dtype")), found.backend("bridge" if spread else options.get("backend"))
-    found = replace(found, eager=found.eager_bridge and backend == "bridge")
+    dtype = model_shape.dtype(options.get("dtype"))
+    backend = model_shape.backend("bridge" if spread else options.get("backend"))
+    model_shape = replace(model_shape, eager=model_shape.eager_bridge and backend == "bridge")
     if spread:
         check_device_map(options["device_map"], options.get("device"), options.get("backend"))
     device = str(find_device(options.get("device")))
-    context = found.row(options.get("context"))
+    context = model_shape.row(options.get("context"))
     gpus = own_gpus() if spread else []
     devices = [f"cuda:{gpu}" for gpu in gpus] or [device]
-    each = found.weights_bytes(dtype, backend) // len(devices)
-    room = room_for_batches(dict.fromkeys(devices, each))
-    rows = options.get("batch_size") or default_rows(found, context, itemsize=dtype.itemsize, room=room)
-    how: dict[str, Any] = {"dtype": dtype, "backend": backend, "device": device, "rows": rows, "context": context}
+    share = model_shape.weights_bytes(dtype, backend) // len(devices)
+    room = room_for_batches(dict.fromkeys(devices, share))
+    rows = options.get("batch_size") or default_rows(model_shape, context, itemsize=dtype.itemsize, room=room)
+    settings: dict[str, Any] = {"dtype": dtype, "backend": backend, "device": device, "rows": rows, "context": context}
     source = model_directory(name, weights=False)
     converted = options.get("adapter") is not None or (source is not None and is_gguf(source))
-    return Setup(shape=found, spread=spread, converted=converted, **how)
+    return Setup(shape=model_shape, spread=spread, converted=converted, **settings)
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,8 @@ class Budget:
     def passes(self) -> list[list[Pass]]:
         """Every pass over a text, each as the list of the analyses' passes that share it."""
         groups: dict[tuple[int, str], list[Pass]] = {}
-        for one in (one for cost in self.costs.values() for one in cost.passes):
-            groups.setdefault((one.step, one.text), []).append(one)
+        for reading in (reading for cost in self.costs.values() for reading in cost.passes):
+            groups.setdefault((reading.step, reading.text), []).append(reading)
         return list(groups.values())
 
     @property
@@ -203,8 +205,10 @@ class Budget:
         steps: dict[int, list[list[Pass]]] = {}
         for group in self.passes:
             steps.setdefault(group[0].step, []).append(group)
-        kept = {step: sum(one.sums + one.copies for group in groups for one in group) for step, groups in steps.items()}
-        return max((kept[step] + max(map(self._held, groups)) for step, groups in steps.items()), default=0)
+        sums = {
+            step: sum(part.sums + part.copies for group in groups for part in group) for step, groups in steps.items()
+        }
+        return max((sums[step] + max(map(self._held_bytes, groups)) for step, groups in steps.items()), default=0)
 
     @property
     def between(self) -> int:
@@ -237,34 +241,35 @@ class Budget:
         first = min((group[0].step for group in self.passes), default=0)
         return sum(self._operations(group) for group in self.passes if group[0].step == first)
 
-    def _held(self, group: Sequence[Pass]) -> int:
+    def _held_bytes(self, group: Sequence[Pass]) -> int:
         run = self.run
-        rows, context = self._size(group)
+        rows, context = self._batch_shape(group)
         tokens = rows * context
 
         def beside(some: Iterable[Pass], more: int = 0) -> float:
-            held = more + max((self._beside(one, tokens) for one in some), default=0.0)
+            held = more + max((self._working_bytes(part, tokens) for part in some), default=0.0)
             return float(held + min(held, _KEPT))
 
-        at_head = [one for one in group if one.head]
+        at_head = [part for part in group if part.head]
         in_block = run.shape.block_bytes(rows, context, run.itemsize)
-        block = beside((one for one in group if not one.head), in_block)
-        share = max((one.share for one in at_head), default=0.0)
+        block = beside((part for part in group if not part.head), in_block)
+        share = max((part.share for part in at_head), default=0.0)
         head = run.shape.head_bytes(share * tokens, run.itemsize) + beside(at_head)
-        return round(sum(one.sums for one in group) + max(block, head))
+        return round(sum(part.sums for part in group) + max(block, head))
 
-    def _beside(self, one: Pass, tokens: int) -> float:
-        logits = min(one.at_once, one.share * tokens * self.run.shape.d_vocab)
-        return float(one.per_token * tokens + one.per_batch + one.per_logit * logits)
+    def _working_bytes(self, part: Pass, tokens: int) -> float:
+        logits = min(part.at_once, part.share * tokens * self.run.shape.d_vocab)
+        return float(part.per_token * tokens + part.per_batch + part.per_logit * logits)
 
-    def _size(self, group: Sequence[Pass]) -> tuple[int, int]:
-        return next((one.size for one in group if one.size), (self.run.rows, self.run.context))
+    def _batch_shape(self, group: Sequence[Pass]) -> tuple[int, int]:
+        return next((part.size for part in group if part.size), (self.run.rows, self.run.context))
 
     def _operations(self, group: Sequence[Pass]) -> float:
-        sizes, share = self.run.shape, max((one.share for one in group if one.head), default=0.0)
+        sizes = self.run.shape
+        share = max((part.share for part in group if part.head), default=0.0)
         head = 2.0 * share * sizes.d_model * sizes.d_vocab
-        own = sum(one.flops for one in group)
-        return float(sizes.forward + sizes.attention(self._size(group)[1]) + head + own)
+        measures = sum(part.flops for part in group)
+        return float(sizes.forward + sizes.attention(self._batch_shape(group)[1]) + head + measures)
 
     @property
     def needed(self) -> int:
@@ -276,22 +281,26 @@ class Budget:
 
         The proposal is the largest power of two of rows that fits, or one row of the largest multiple of 64 tokens.
         """
-        known = {"available_bytes": available, "fits": self.needed <= available}
+        values: dict[str, Any] = {"available_bytes": available, "fits": self.needed <= available}
         compared = f"{memory.shown(self.needed)} of {memory.shown(available)} available"
-        if known["fits"]:
-            return f"fits in memory: {compared}", known
+        if values["fits"]:
+            return f"fits in memory: {compared}", values
         least = self.needed
-        for change in self._smaller():
+        for change in self._smaller_runs():
             least = replace(self, run=replace(self.run, **change)).needed
             if least <= available:
                 kinds = {"rows": "batch_size", "context": "context"}
                 advice = {self.names[kinds[name]]: value for name, value in change.items()}
                 flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
-                return f"does not fit: {compared}; try {flags}", known | {"advice": advice}
-        what = f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
-        return f"does not fit in memory: at least {what}{self._lighter(available)}", known | {"advice": None}
+                values["advice"] = advice
+                return f"does not fit: {compared}; try {flags}", values
+        memory_words = (
+            f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
+        )
+        values["advice"] = None
+        return f"does not fit in memory: at least {memory_words}{self._lighter_advice(available)}", values
 
-    def _smaller(self) -> Iterator[dict[str, Any]]:
+    def _smaller_runs(self) -> Iterator[dict[str, Any]]:
         """Smaller batches, the largest first."""
         run = self.run
         least = {"rows": 1} if "batch_size" in self.names else {}
@@ -299,11 +308,12 @@ class Budget:
             yield from ({"rows": 2**power} for power in reversed(range((run.rows - 1).bit_length())))
         if "context" in self.names:
             contexts = range((run.context - 1) // _STEP * _STEP, 0, -_STEP)
-            yield from (least | {"context": context} for context in contexts)
+            yield from (dict(least, context=context) for context in contexts)
 
-    def _lighter(self, available: int) -> str:
+    def _lighter_advice(self, available: int) -> str:
         """The setting with which the weights take less memory, if there is one."""
-        run, stored = self.run, self.run.shape.dtype("auto")
+        run = self.run
+        stored = self.run.shape.dtype("auto")
         light = replace(run, dtype=torch.bfloat16, rows=1)
         files = replace(run, dtype=stored, backend="bridge", rows=1)
         if light.weights < run.weights and replace(self, run=light).needed <= available:
@@ -315,16 +325,18 @@ class Budget:
     @property
     def numbers(self) -> dict[str, Any]:
         """The whole estimate by name, for `--json`: bytes, and operations per token."""
-        run, dtype = self.run, str(self.run.dtype).removeprefix("torch.")
-        sizes = {"process": self.process, "weights": run.weights, "loading": self.loading, "reading": self.reading}
-        sizes |= {"between": self.between, "results": self.results, "peak": self.peak, "needed": self.needed}
-        about = asdict(run.shape) | {"dtype": dtype, "backend": run.backend, "device": run.device}
-        about |= {"context": run.context, "batch_size": run.rows, "passes": len(self.passes)}
-        about |= {"forward": run.shape.forward, "flops": self.flops}
-        about |= {f"{name}_bytes": size for name, size in sizes.items()}
+        run = self.run
+        dtype = str(self.run.dtype).removeprefix("torch.")
+        numbers = asdict(run.shape)
+        numbers.update(
+            dtype=dtype, backend=run.backend, device=run.device, context=run.context, batch_size=run.rows,
+            passes=len(self.passes), forward=run.shape.forward, flops=self.flops, process_bytes=self.process,
+            weights_bytes=run.weights, loading_bytes=self.loading, reading_bytes=self.reading,
+            between_bytes=self.between, results_bytes=self.results, peak_bytes=self.peak, needed_bytes=self.needed,
+        )  # fmt: skip
         for cost in self.costs.values():
-            about |= cost.numbers
-        return about
+            numbers.update(cost.numbers)
+        return numbers
 
     @property
     def lines(self) -> list[str]:
@@ -340,17 +352,19 @@ class Budget:
             f"all passes, with attention and the prediction head: {self.flops / 1e9:,.3f} GFLOP per token",
             *(line for cost in self.costs.values() for line in cost.lines),
         ]
-        parts = {"the process": self.process, "weights": run.weights, "loading them": self.loading}
-        parts |= {"a pass": self.reading, "work between passes": self.between, "tables and page": self.results}
-        shown = ", ".join(f"{memory.shown(size)} {what}" for what, size in parts.items() if size)
+        parts = {
+            "the process": self.process, "weights": run.weights, "loading them": self.loading, "a pass": self.reading,
+            "work between passes": self.between, "tables and page": self.results,
+        }  # fmt: skip
+        listing = ", ".join(f"{memory.shown(size)} {label}" for label, size in parts.items() if size)
         return [
             *lines,
-            f"peak memory: about {memory.shown(self.peak)} ({shown}; after the weights the largest)",
+            f"peak memory: about {memory.shown(self.peak)} ({listing}; after the weights the largest)",
         ]
 
     def _described(self, group: Sequence[Pass]) -> str:
-        rows, context = self._size(group)
-        names = " + ".join(dict.fromkeys(one.what for one in group))
+        rows, context = self._batch_shape(group)
+        names = " + ".join(dict.fromkeys(part.what for part in group))
         return f"{names}, {rows:,} row{'s' * (rows > 1)} of {context:,} tokens at once"
 
 

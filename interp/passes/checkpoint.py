@@ -41,10 +41,10 @@ def identity(model: Model, **described: Any) -> dict[str, Any]:
     Raises ValueError while hooks are active on the model, because an identity cannot describe them.
     """
     if active_hooks(model):
-        why = "a checkpoint cannot record which hooks were active on the model"
-        raise ValueError(f"{why}; run without checkpoint or directory, or reset the hooks")
-    known = {"weights": weight_hash(model), "config": config_hash(model), "versions": versions(*DECIDING)}
-    return known | described
+        reason = "a checkpoint cannot record which hooks were active on the model"
+        raise ValueError(f"{reason}; run without checkpoint or directory, or reset the hooks")
+    description = {"weights": weight_hash(model), "config": config_hash(model), "versions": versions(*DECIDING)}
+    return description | described
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Checkpoint:
     def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
         """Write tensors, completely or not at all, after `done` pieces of work; None means all of them."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        described, checksums = dict(self.identity), {name: _checksum(value) for name, value in tensors.items()}
+        described = dict(self.identity)
+        checksums = {name: _checksum(value) for name, value in tensors.items()}
         meta = {"identity": json.dumps(described, sort_keys=True), "done": _ALL if done is None else str(done)}
         meta["checksums"] = json.dumps(checksums)
         meta["checksum"] = checksum("\0".join(meta.values()).encode())
@@ -85,15 +86,15 @@ class Checkpoint:
                 meta = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}
             described = [meta[name] for name in ("identity", "done", "checksums")]
-            known = json.loads(meta["checksums"])
-            damaged = [name for name, value in tensors.items() if _checksum(value) != known[name]]
+            checksums = json.loads(meta["checksums"])
+            damaged = [name for name, value in tensors.items() if _checksum(value) != checksums[name]]
             if damaged or checksum("\0".join(described).encode()) != meta["checksum"]:
                 raise ValueError(f"the checksum does not match: {', '.join(damaged) or 'identity'}")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            what = f"{self.path} is damaged or is not a checkpoint of interp ({error})"
-            raise ValueError(f"{what}; delete it to start again") from None
-        what = f"checkpoint {self.path} belongs to another run (delete it to start again, or choose another place)"
-        check_same(what, json.loads(meta["identity"]), dict(self.identity), rel_tol=SAME)
+            problem = f"{self.path} is damaged or is not a checkpoint of interp ({error})"
+            raise ValueError(f"{problem}; delete it to start again") from None
+        problem = f"checkpoint {self.path} belongs to another run (delete it to start again, or choose another place)"
+        check_same(problem, json.loads(meta["identity"]), dict(self.identity), rel_tol=SAME)
         return tensors, None if meta["done"] == _ALL else int(meta["done"])
 
 

@@ -52,8 +52,9 @@ class LargestTokens(Observer):
     """
 
     def __init__(self, model: Model, sites: Mapping[int, str] | None = None, width: int | None = None) -> None:
-        every = {state: state_name(model, state) for state in range(model.cfg.n_layers + 1)}
-        self.model, self.sites = model, every if sites is None else dict(sites)
+        all_sites = {state: state_name(model, state) for state in range(model.cfg.n_layers + 1)}
+        self.model = model
+        self.sites = all_sites if sites is None else dict(sites)
         width = width or model.cfg.d_model
         super().__init__(model.W_U.device, sites=[list(site) for site in self.sites.items()], width=width)
         for number in self.sites:
@@ -88,7 +89,7 @@ class LargestTokens(Observer):
             for rank, place in enumerate(places[places >= 0].long().tolist()):
                 where = divmod(place, int(self.model.cfg.n_ctx))
                 rows.append((unit, number, rank + 1, float(activations[rank]), *where))
-        known = pd.DataFrame(rows, columns=[*CONTEXTS[:4], "row", "position"])
-        known = known.astype(dict.fromkeys(known, "int64") | {"activation": "float64"})
-        places = known[["row", "position"]].itertuples(index=False, name=None)
-        return known[CONTEXTS[:4]].join(in_context(self.model, read, places))
+        tokens = pd.DataFrame(rows, columns=[*CONTEXTS[:4], "row", "position"])
+        tokens = tokens.astype({name: "float64" if name == "activation" else "int64" for name in tokens})
+        places = tokens[["row", "position"]].itertuples(index=False, name=None)
+        return tokens[CONTEXTS[:4]].join(in_context(self.model, read, places))

@@ -66,14 +66,14 @@ def writes() -> bool:
 
 
 @contextmanager
-def shard(index: int, of: int) -> Iterator[None]:
-    """Do only part `index` of `of` parts of what runs inside. Raises `Unmerged` when other parts are needed to go on.
+def shard(index: int, n_parts: int) -> Iterator[None]:
+    """Do only part `index` of `n_parts` parts of what runs inside.
 
-    Raises ValueError unless 0 ≤ index < of.
+    Raises `Unmerged` when other parts are needed to go on, and ValueError unless 0 ≤ index < n_parts.
     """
-    if not 0 <= index < of:
-        raise ValueError(f"found shard {index}/{of}, expected i/n with 0 ≤ i < n")
-    token = _part.set(Part(index, of, grouped=False))
+    if not 0 <= index < n_parts:
+        raise ValueError(f"found shard {index}/{n_parts}, expected i/n with 0 ≤ i < n")
+    token = _part.set(Part(index, n_parts, grouped=False))
     try:
         yield
     finally:
@@ -90,11 +90,11 @@ def group(device: str | None = None) -> Iterator[None]:
 
     Raises ValueError if there are more processes than GPUs.
     """
-    own = not torch.distributed.is_initialized()
-    if own and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    starts_group = not torch.distributed.is_initialized()
+    if starts_group and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    if own:
+    if starts_group:
         on_gpus = torch.cuda.is_available() and device != "cpu"
         if on_gpus:
             torch.cuda.set_device(own_gpus()[0])
@@ -105,7 +105,7 @@ def group(device: str | None = None) -> Iterator[None]:
         yield
     finally:
         _part.reset(token)
-        if own:
+        if starts_group:
             torch.distributed.destroy_process_group()
 
 
@@ -126,6 +126,10 @@ def parts_of(path: Path) -> list[Path]:
     """
     here = part()
     pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
-    found = [int(match[2]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))]
-    of = here.of if here.of > 1 else max(found, key=lambda of: (found.count(of) == of, found.count(of)), default=0)
-    return [Part(index, of, grouped=False).name(path) for index in range(of)]
+    totals = [int(match[2]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))]
+    n_parts = (
+        here.of
+        if here.of > 1
+        else max(totals, key=lambda n_parts: (totals.count(n_parts) == n_parts, totals.count(n_parts)), default=0)
+    )
+    return [Part(index, n_parts, grouped=False).name(path) for index in range(n_parts)]

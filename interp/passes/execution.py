@@ -102,8 +102,8 @@ def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]
 
     @functools.wraps(analysis)
     def read(model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        how: Any = {name: kwargs[name] for name in ("progress", "directory") if name in kwargs}
-        return execute(model, analysis(model, *args, **kwargs), **how)
+        options: Any = {name: kwargs[name] for name in ("progress", "directory") if name in kwargs}
+        return execute(model, analysis(model, *args, **kwargs), **options)
 
     read.passes = analysis  # type: ignore[attr-defined]
     return cast("Runs[_P, _R]", read)
@@ -120,18 +120,18 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
         shared = {item.name for item in dataclasses.fields(Options)}
         keywords = sorted(inspect.signature(options).parameters.values(), key=lambda option: option.name in shared)
-        asked = inspect.signature(answer)
-        model, data, _ = asked.parameters.values()
+        answer_signature = inspect.signature(answer)
+        model, data, _ = answer_signature.parameters.values()
         if twice := [option.name for option in keywords if option.name in (model.name, data.name)]:
-            what = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
-            raise ValueError(f"{what}; give one of the two another name")
+            problem = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
+            raise ValueError(f"{problem}; give one of the two another name")
         # types would fill a screen
-        shown = [parameter.replace(annotation=parameter.empty) for parameter in (model, data, *keywords)]
-        signature = inspect.Signature(shown, return_annotation=get_args(asked.return_annotation)[-1])
+        parameters = [parameter.replace(annotation=parameter.empty) for parameter in (model, data, *keywords)]
+        signature = inspect.Signature(parameters, return_annotation=get_args(answer_signature.return_annotation)[-1])
 
         @functools.wraps(answer)
-        def passes(*given: Any, **named: Any) -> Passes[_R]:
-            bound = signature.bind(*given, **named)
+        def passes(*values: Any, **named: Any) -> Passes[_R]:
+            bound = signature.bind(*values, **named)
             bound.apply_defaults()
             analysis = answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
             return _with_caveats(bound.args[0], bound.kwargs, analysis)
@@ -160,8 +160,8 @@ def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]
             name = getattr(result, "analysis", None)
             if name in names() and (left_out := load(name).left_out(model, options)):
                 result.provenance["left_out"] = left_out
-                for what, why in left_out.items():
-                    warn(f"no {what.partition(': ')[2]}: {why}")
+                for subject, reason in left_out.items():
+                    warn(f"no {subject.partition(': ')[2]}: {reason}")
             return cast("_R", result)
         yield readings
 
@@ -198,12 +198,12 @@ def execute(
                 readings = next(analysis)
             except StopIteration as end:
                 return end.value
-            for what, batches, observers in merged(readings):
+            for title, batches, observers in merged(readings):
                 number += 1
                 path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
                 needed = plan(model, batches, observers, filled)
                 if needed.reading:
-                    _read(model, Reading(f"pass {number}, {what}", batches, needed.reading), path, progress)
+                    _read(model, Reading(f"pass {number}, {title}", batches, needed.reading), path, progress)
                 needed.copy()
                 filled += remember(batches, needed.reading)
                 memory.give_back()
@@ -211,8 +211,8 @@ def execute(
 
 def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
     """Run one pass, either completely or this process's part, merged with what the others have read."""
-    what, batches, observers = reading
-    options: dict[str, Any] = {"what": what, "progress": progress}
+    title, batches, observers = reading
+    options: dict[str, Any] = {"what": title, "progress": progress}
     here = distributed.part()
     parts = [] if path is None else distributed.parts_of(path)
     if here.of > 1 and (here.grouped or parts):
@@ -231,7 +231,11 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
 def merged(readings: list[Reading]) -> Iterator[Reading]:
     """One reading for all readings of the same batches, in order of appearance."""
     for reading in readings:
-        same = [other for other in readings if other.batches.settings == reading.batches.settings]
-        if same[0] is reading:
-            what = " + ".join(dict.fromkeys(other.what for other in same))
-            yield Reading(what, reading.batches, [observer for other in same for observer in other.observers])
+        group = [
+            reading_alike for reading_alike in readings if reading_alike.batches.settings == reading.batches.settings
+        ]
+        if group[0] is reading:
+            title = " + ".join(dict.fromkeys(reading_alike.what for reading_alike in group))
+            yield Reading(
+                title, reading.batches, [observer for reading_alike in group for observer in reading_alike.observers]
+            )

@@ -16,15 +16,15 @@ MOST = 20
 sum of a group of several texts is closer to a normal distribution."""
 
 
-def fitting(stretch: int, most: int, size: int) -> int:
+def fitting(stretch: int, n_groups: int, size: int) -> int:
     """The number of stretches per group (`size`, doubled as often as needed) for which this stretch lies within the
-    first `most` groups.
+    first `n_groups` groups.
 
     Examples:
         >>> fitting(19, 20, 1), fitting(20, 20, 1), fitting(100, 20, 2)
         (1, 2, 8)
     """
-    while stretch // size >= most:
+    while stretch // size >= n_groups:
         size *= 2
     return size
 

@@ -38,9 +38,11 @@ def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
     """
     if not view(model).starts_within or distributed.part().grouped:
         return None
-    name, seen = state_name(model, state), list[Tensor]()
+    name = state_name(model, state)
+    seen = list[Tensor]()
     narrow = state == model.cfg.n_layers and not head_is_hooked(model)
-    streams, n_bytes = list[tuple[Batch, Tensor]](), 0
+    streams = list[tuple[Batch, Tensor]]()
+    n_bytes = 0
     (reading,) = next(analysis)
     for batch in reading.batches:
         here = batch.to(model.W_U.device)
@@ -54,7 +56,7 @@ def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
     return Kept(state, streams)
 
 
-def execute_from(model: Model, analysis: Passes[_R], kept: Kept, edit: Edit) -> _R:
+def execute_from(model: Model, analysis: Passes[_R], kept_streams: Kept, edit: Edit) -> _R:
     """The result of an analysis with the residual stream edited at the kept state. It must read the kept batches, and
     its observers must listen after that state."""
     hooks = hooks_of_others(model)
@@ -64,7 +66,7 @@ def execute_from(model: Model, analysis: Passes[_R], kept: Kept, edit: Edit) -> 
         except StopIteration as end:
             return end.value
         observers = tuple(observer for reading in readings for observer in reading.observers)
-        for batch, stream in kept.streams:
-            feed(model, batch, observers, hooks, start=(kept.state, edit(stream)))
+        for batch, stream in kept_streams.streams:
+            feed(model, batch, observers, hooks, start=(kept_streams.state, edit(stream)))
             for observer in observers:
                 observer.commit()

@@ -21,28 +21,31 @@ _NOTHING = -torch.inf
 
 
 def of_values(
-    values: Float[Tensor, "n d"], places: Int[Tensor, " n"], held: Float[Tensor, "2 d k"]
+    values: Float[Tensor, "n d"], places: Int[Tensor, " n"], earlier_largest: Float[Tensor, "2 d k"]
 ) -> Float[Tensor, "2 d k"]:
-    """The largest values of each column that can displace values that are `held` already."""
-    least = torch.where(held[1, :, -1] >= 0, held[0, :, -1].abs() * (1 - 2 ** (_LEFT_OUT - 22)), 0.0)
+    """Return the largest values of each column that can displace those in `earlier_largest`."""
+    least = torch.where(
+        earlier_largest[1, :, -1] >= 0, earlier_largest[0, :, -1].abs() * (1 - 2 ** (_LEFT_OUT - 22)), 0.0
+    )
     chosen = (values.abs() >= least.to(values)).any(1)
-    values, places = values[chosen].to(held.device), places[chosen].to(held.device)
+    values = values[chosen].to(earlier_largest.device)
+    places = places[chosen].to(earlier_largest.device)
     places, order = places.sort()
     values = values[order]
     earlier = torch.arange(len(values) - 1, -1, -1, device=values.device)
-    best = (_size(values) << 32 | earlier[:, None]).topk(min(held.shape[2], len(values)), 0).indices
-    found = torch.full_like(held, _NOTHING)
-    found[0, :, : len(best)] = values.gather(0, best).T.to(held)
-    found[1, :, : len(best)] = places[best].T.to(held)
-    return found
+    best = (_size(values) << 32 | earlier[:, None]).topk(min(earlier_largest.shape[2], len(values)), 0).indices
+    largest = torch.full_like(earlier_largest, _NOTHING)
+    largest[0, :, : len(best)] = values.gather(0, best).T.to(earlier_largest)
+    largest[1, :, : len(best)] = places[best].T.to(earlier_largest)
+    return largest
 
 
-def merged(one: Float[Tensor, "2 d k"], other: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
+def merged(a: Float[Tensor, "2 d k"], b: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
     """The largest values of both together."""
-    both = torch.cat([one, other], 2)
+    both = torch.cat([a, b], 2)
     both = both.gather(2, both[1].argsort(dim=1).expand_as(both))
     size = torch.where(both[1] >= 0, _size(both[0]), -1)
-    order = size.argsort(dim=1, descending=True, stable=True)[:, : one.shape[2]]
+    order = size.argsort(dim=1, descending=True, stable=True)[:, : a.shape[2]]
     return both.gather(2, order.expand(2, -1, -1))
 
 

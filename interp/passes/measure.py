@@ -86,9 +86,9 @@ def _n_batches(batches: Batches) -> int | None:
     """The number of batches, estimated from the number of texts and the tokens in the first ones."""
     if batches.n_texts is None or batches.corpus is None:
         return None
-    rows, most = batches.settings["batch_size"], batches.settings["tokens_per_batch"]
+    rows, tokens_per_batch = batches.settings["batch_size"], batches.settings["tokens_per_batch"]
     if rows is not None and batches.settings["layout"] == "texts":
         return math.ceil(batches.n_texts / rows)
     texts = list(islice(batches.corpus, _FIRST_TEXTS))
     tokens = sum(map(len, encode(batches.tokenizer, texts))) / len(texts) * batches.n_texts
-    return max(1, math.ceil(tokens / (most or rows * batches.settings["context"])))
+    return max(1, math.ceil(tokens / (tokens_per_batch or rows * batches.settings["context"])))

@@ -25,51 +25,55 @@ def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Flo
     count = one_hot.sum(0)[:, None]
     mean = one_hot.T @ x / count.clamp(min=1)
     x.addmm_(one_hot, mean, alpha=-1)
-    rest = one_hot.T @ x / count.clamp(min=1)
-    products = one_hot.T @ x.square_() - count * rest**2
-    return torch.stack([count.expand_as(mean), *_two_parts(mean, rest), products])
+    remainder = one_hot.T @ x / count.clamp(min=1)
+    products = one_hot.T @ x.square_() - count * remainder**2
+    return torch.stack([count.expand_as(mean), *_two_parts(mean, remainder), products])
 
 
 def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, "8 m d"]:
     """Moments of each column of x with each column of y. Overwrites x."""
-    n, y = len(x), y.clone()
+    n = len(x)
+    y = y.clone()
     means = []
     for values in (x, y):
         mean = values.sum(0) / max(n, 1)
         values -= mean
-        rest = values.sum(0) / max(n, 1)
-        values -= rest
-        means.append(_two_parts(mean, rest))
+        remainder = values.sum(0) / max(n, 1)
+        values -= remainder
+        means.append(_two_parts(mean, remainder))
     (x_mean, x_rest), (y_mean, y_rest) = means
-    y_x, x_x, y_y = y.T @ x, x.square_().sum(0), y.square_().sum(0)[:, None]
+    y_x = y.T @ x
+    x_x = x.square_().sum(0)
+    y_y = y.square_().sum(0)[:, None]
     rows = x.new_tensor(n), x_mean, y_mean[:, None], x_rest, y_rest[:, None], x_x, y_x, y_y
     return torch.stack(torch.broadcast_tensors(*rows))
 
 
-def merged(one: Float[Tensor, "rows *shape"], other: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
+def merged(x: Float[Tensor, "rows *shape"], y: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
     """The moments of both samples together."""
-    n, mean, rest, products = _parts(one)
-    more, its_mean, its_rest, its_products = _parts(other)
-    share = more / (n + more).clamp(min=1)
-    apart = (its_mean - mean) + (its_rest - rest)
+    n, mean, remainder, products = _parts(x)
+    m, its_mean, its_rest, its_products = _parts(y)
+    share = m / (n + m).clamp(min=1)
+    difference = (its_mean - mean) + (its_rest - remainder)
     a, b = torch.triu_indices(len(mean), len(mean), device=mean.device)
-    products = products + its_products + n * share * apart[a] * apart[b]
-    return torch.cat([n + more, *_two_parts(mean, rest + share * apart), products])
+    products = products + its_products + n * share * difference[a] * difference[b]
+    return torch.cat([n + m, *_two_parts(mean, remainder + share * difference), products])
 
 
 def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
     """The moments of the samples of all processes of the `torch.distributed` group together."""
     operations = torch.distributed.ReduceOp
-    n, mean, rest, products = _parts(moments)
+    n, mean, remainder, products = _parts(moments)
     pivot = torch.where(n > 0, mean, -torch.inf)
     torch.distributed.all_reduce(pivot, operations.MAX)
     pivot = torch.where(pivot.isfinite(), pivot, 0.0)
-    apart = torch.where(n > 0, (mean - pivot) + rest, 0.0)
-    sums = torch.cat([n, n * apart])
+    difference = torch.where(n > 0, (mean - pivot) + remainder, 0.0)
+    sums = torch.cat([n, n * difference])
     torch.distributed.all_reduce(sums, operations.SUM)
-    total, offset = sums[:1], sums[1:] / sums[:1].clamp(min=1)
+    total = sums[:1]
+    offset = sums[1:] / sums[:1].clamp(min=1)
     a, b = torch.triu_indices(len(mean), len(mean), device=mean.device)
-    products = products + n * (apart - offset)[a] * (apart - offset)[b]
+    products = products + n * (difference - offset)[a] * (difference - offset)[b]
     torch.distributed.all_reduce(products, operations.SUM)
     return torch.cat([total, *_two_parts(pivot, offset), products])
 

@@ -79,7 +79,7 @@ class Observer:
 
     def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
         self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
-        self.options = {"observer": f"{type(self).__module__}.{type(self).__qualname__}"} | options
+        self.options = dict(observer=f"{type(self).__module__}.{type(self).__qualname__}", **options)
         self.state: dict[str, Tensor] = {}
         self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}
@@ -121,15 +121,15 @@ class Observer:
         else:
             self._by_group[name, group] = seen
 
-    def _check(self, name: str, found: tuple[int, ...], *, in_group: bool) -> None:
+    def _check(self, name: str, value_shape: tuple[int, ...], *, in_group: bool) -> None:
         """Raise ValueError for a state that was not declared, or that does not take values of this shape."""
         if name not in self.state:
             raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
         if in_group != (self.reductions[name] == "groups"):
             needed = "no group" if in_group else "a group, from groups_of(batch)"
             raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; call add with {needed}")
-        if found != (shape := self.state[name].shape[in_group:]):
-            raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(found)}")
+        if value_shape != (shape := self.state[name].shape[in_group:]):
+            raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(value_shape)}")
 
     def add_at(self, name: str, places: Int[Tensor, " n"], values: Shaped[Tensor, "*shape n"], *, group: int) -> None:
         """`add` values at some places of the last dimension, which may be the same, and zeros everywhere else."""
@@ -140,9 +140,9 @@ class Observer:
 
         Groups are just large enough for all texts that were read to fit.
         """
-        most = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
+        n_groups = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
         stretches = [0] * len(batch.tokens) if batch.stretches is None else batch.stretches.tolist()
-        size = groups.fitting(max(stretches), most, self.stretches_per_group)
+        size = groups.fitting(max(stretches), n_groups, self.stretches_per_group)
         self.add(_SIZE, size)
         return [stretch // size for stretch in stretches]
 
@@ -157,9 +157,9 @@ class Observer:
     def add_to_groups(self, name: str, values: Shaped[Tensor, "n *shape"], groups: Int[Tensor, " n"]) -> None:
         """`add` each value to its group of texts."""
         self._check(name, values.shape[1:], in_group=True)
-        found, which = groups.to(self.device).unique(return_inverse=True)
-        sums = values.new_zeros(len(found), *values.shape[1:], dtype=torch.float64, device=self.device)
-        self._of_groups.append((name, found, sums.index_add_(0, which, values.to(sums))))
+        present, index = groups.to(self.device).unique(return_inverse=True)
+        sums = values.new_zeros(len(present), *values.shape[1:], dtype=torch.float64, device=self.device)
+        self._of_groups.append((name, present, sums.index_add_(0, index, values.to(sums))))
 
     @property
     def stretches_per_group(self) -> int:
@@ -171,20 +171,24 @@ class Observer:
         self.merge_state(self._scratch)
         for (name, group), value in self._by_group.items():
             self.state[name][group] += value
-        for name, found, sums in self._of_groups:
-            self.state[name].index_add_(0, found, sums)
+        for name, present, sums in self._of_groups:
+            self.state[name].index_add_(0, present, sums)
         for name, group, places, values in self._at_places:
             self.state[name][group].index_add_(-1, places, values)
         self.discard()
 
     def discard(self) -> None:
         """Discard the scratch memory."""
-        self._scratch, self._by_group, self._of_groups, self._at_places = {}, {}, [], []
+        self._scratch = {}
+        self._by_group = {}
+        self._of_groups = []
+        self._at_places = []
 
     def clear(self) -> None:
         """Forget everything."""
         self.discard()
-        state, self.state = self.state, {}
+        state = self.state
+        self.state = {}
         for name, value in state.items():
             self.add_state(name, tuple(value.shape), self.reductions[name])
 
@@ -245,12 +249,13 @@ def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]
     """
     numbers = torch.as_tensor(values).detach().double().cpu().numpy()
     flat = numbers.ravel()
-    finite, rest = flat, np.zeros(1)
+    finite = flat
+    not_finite = np.zeros(1)
     if not np.isfinite(flat).all():
         finite = np.where(np.isfinite(flat), flat, 0.0)
-        rest = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
+        not_finite = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
     directions = _directions(flat.size) if flat.size < _KEPT else _directions.__wrapped__(flat.size)
-    projections = [[float(r @ finite), float(r[: len(rest)] @ rest)] for r in directions]
+    projections = [[float(r @ finite), float(r[: len(not_finite)] @ not_finite)] for r in directions]
     return {"shape": list(numbers.shape), "projections": projections}
 
 

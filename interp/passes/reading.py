@@ -77,13 +77,13 @@ def observe(
     check_batches(model, batches)
     if any(getattr(observer, "model", model) is not model for observer in observers):
         raise ValueError("an observer was made for another model; make it with this one")
-    start, kept = 0, None
+    start, saved_run = 0, None
     if checkpoint is not None:
         described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
-        kept = Checkpoint(Path(checkpoint), identity(model, batches=batches.settings, **described))
+        saved_run = Checkpoint(Path(checkpoint), identity(model, batches=batches.settings, **described))
         if any(not observer.is_empty for observer in observers):
             raise ValueError("with a checkpoint the observers must be new, but one of these already holds data")
-        tensors, done = kept.load()
+        tensors, done = saved_run.load()
         for name, value in tensors.items():
             index, _, state = name.partition(".")
             observers[int(index)].state[state] = value.to(observers[int(index)].device)
@@ -92,11 +92,12 @@ def observe(
         start = done
 
     def save(done: int | None = None) -> None:
-        if kept is not None:
-            each = enumerate(observers)
-            kept.save({f"{i}.{name}": value for i, one in each for name, value in one.state.items()}, done)
+        if saved_run is not None:
+            numbered = enumerate(observers)
+            saved_run.save({f"{i}.{name}": value for i, x in numbered for name, value in x.state.items()}, done)
 
-    done, hooks = start, hooks_of_others(model)
+    done = start
+    hooks = hooks_of_others(model)
     saved = time.monotonic()
     bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
     try:
@@ -197,13 +198,13 @@ def _resid_post(
     return streams[0]
 
 
-def _parts(batch: Batch, most: int) -> Iterator[tuple[slice, Batch]]:
-    """Consecutive rows of a batch, in which at most `most` positions are read, or one row."""
+def _parts(batch: Batch, limit: int) -> Iterator[tuple[slice, Batch]]:
+    """Consecutive rows of a batch, in which at most `limit` positions are read, or one row."""
     ends = batch.read.sum(1).cumsum(0).tolist()
     start = 0
     while start < len(ends):
         before = ends[start - 1] if start else 0
-        end = max(start + 1, bisect_right(ends, before + most))
+        end = max(start + 1, bisect_right(ends, before + limit))
         rows = slice(start, end)
         yield rows, batch.part(rows)
         start = end
@@ -221,7 +222,7 @@ def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
 
 
 def observe_parts(
-    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], what: str, progress: bool = True
+    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], title: str, progress: bool = True
 ) -> None:
     """`observe` in parts (see `part_of`), one after another. What is in the checkpoint of a part is not read again."""
     n = len(checkpoints)
@@ -231,14 +232,14 @@ def observe_parts(
         before = [observer.state for observer in observers]
         for observer in observers:
             observer.clear()
-        named = f"{what}, part {index + 1} of {n}"
+        named = f"{title}, part {index + 1} of {n}"
         observe(model, part_of(batches, index, n), *observers, what=named, progress=progress, checkpoint=path)
         for observer, state in zip(observers, before, strict=True):
             observer.merge_state(state)
 
 
-def part_of(batches: Batches, index: int, of: int) -> Batches:
-    """Every `of`-th batch, from `index` on."""
-    n_texts = None if batches.n_texts is None else -(-batches.n_texts // of)
-    settings = batches.settings | {"part": [index, of]}
-    return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
+def part_of(batches: Batches, index: int, n_parts: int) -> Batches:
+    """Select every `n_parts`-th batch, from `index` on."""
+    n_texts = None if batches.n_texts is None else -(-batches.n_texts // n_parts)
+    settings = dict(batches.settings, part=[index, n_parts])
+    return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, n_parts))

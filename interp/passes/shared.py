@@ -71,7 +71,7 @@ def plan(model: Model, batches: Batches, observers: Sequence[Observer], filled: 
     copies: list[tuple[Observer, Observer | Filled]] = []
     for observer in observers:
         key = _key(observer)
-        source = next((source for other, source in sources if other == key), None)
+        source = next((source for source_key, source in sources if source_key == key), None)
         if source is None or source is observer or not observer.is_empty:
             reading.append(observer)
             sources.append((key, observer))
