@@ -107,22 +107,22 @@ COMMON = {
 """Columns that mean the same in several analyses."""
 
 
-def column(name: str, known: Mapping[str, Column]) -> Column:
+def column(name: str, headings: Mapping[str, Column]) -> Column:
     """The heading of a column: as it is known, by the known name without `_low` or `_high`, or else its own name.
 
     Examples:
         >>> column("layer", COMMON).label, column("perplexity_low", COMMON).label, column("my_own", COMMON).label
         ('layer', 'perplexity, low', 'my own')
     """
-    if name in known:
-        return known[name]
+    if name in headings:
+        return headings[name]
     base, _, end = name.rpartition("_")
-    if end in ("low", "high") and base in known:
-        return Column(f"{known[base].label}, {end}", f"{COMMON[end].meaning}")
+    if end in ("low", "high") and base in headings:
+        return Column(f"{headings[base].label}, {end}", f"{COMMON[end].meaning}")
     return Column(name.replace("_", " "))
 
 
-def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list[Displayed]:
+def displayed(table: pd.DataFrame, headings: Mapping[str, Column] = COMMON) -> list[Displayed]:
     """A table as it is printed: an interval stands beside its value, words replace codes, empty columns are left out,
     and all numbers of a column have the same decimals.
 
@@ -134,13 +134,14 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
         layer ['0', '1']
         perplexity ['12.2 [11.5, 13.0]', '9.5 [9.2, 9.8]']
     """
-    table, shown = with_numbers(table.set_axis(table.columns.map(str), axis=1)), []
-    for name, ends in _with_ends([*table], known).items():
+    table = with_numbers(table.set_axis(table.columns.map(str), axis=1))
+    parts = []
+    for name, ends in _with_ends([*table], headings).items():
         values = table[name]
         if values.isna().all():
             continue
         numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
-        heading = column(name, known)
+        heading = column(name, headings)
         form = _form(table[[name, *(ends or ())]]) if numeric else partial(_word, words=heading.words)
         cells = [MISSING if numeric and pd.isna(value) else form(value) for value in values]
         if ends:
@@ -149,8 +150,8 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
                 cell if pd.isna(a) or pd.isna(b) else f"{cell} [{form(a)}, {form(b)}]"
                 for cell, a, b in zip(cells, low, high, strict=True)
             ]
-        shown.append(Displayed(name, heading, cells, values.tolist(), numeric))
-    return shown
+        parts.append(Displayed(name, heading, cells, values.tolist(), numeric))
+    return parts
 
 
 def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
@@ -166,7 +167,7 @@ def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{str(name): pd.to_numeric(table[name].fillna(math.nan)) for name in numbers})
 
 
-def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str, Column] = COMMON) -> pd.DataFrame:
+def with_columns(table: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, Column] = COMMON) -> pd.DataFrame:
     """A table with some of its columns, in the order in which they are named, each with the ends of its interval.
 
     Raises ValueError if no column is named, or one that the table does not have.
@@ -179,21 +180,21 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str
     names = [*map(str, table.columns)]
     if isinstance(columns, str) or not columns or set(columns) - set(names):
         raise ValueError(f"columns are {columns!r}; expected a list of some of {', '.join(names)}")
-    ends = _with_ends(names, known)
-    return table[[*dict.fromkeys(one for name in columns for one in (name, *(ends.get(name) or ())))]]
+    ends = _with_ends(names, headings)
+    return table[[*dict.fromkeys(part for name in columns for part in (name, *(ends.get(name) or ())))]]
 
 
-def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
+def _with_ends(names: Sequence[str], headings: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
     """Each column with the two columns of its interval, if it has one: those with its name and `_low` or `_high`, or
     the next two columns, if they are called low and high and do not belong to another column. Where a value and the
     value corrected for bias (`_corrected`) are both there, the interval is around the latter."""
     ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
     for name, low, high in zip(names, names[1:], names[2:], strict=False):
         base = name.removesuffix("_corrected")
-        own = (f"{base}_low", f"{base}_high")
-        if set(own) <= set(names) and (name != base or f"{base}_corrected" not in names):
-            ends[name] = own
-        elif _are_ends(low, high, names, known):
+        named_ends = (f"{base}_low", f"{base}_high")
+        if set(named_ends) <= set(names) and (name != base or f"{base}_corrected" not in names):
+            ends[name] = named_ends
+        elif _are_ends(low, high, names, headings):
             ends[name] = (low, high)
     for pair in [pair for pair in ends.values() if pair]:
         for end in pair:
@@ -201,11 +202,11 @@ def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, t
     return ends
 
 
-def _are_ends(low: str, high: str, names: Collection[str], known: Collection[str]) -> bool:
+def _are_ends(low: str, high: str, names: Collection[str], headings: Collection[str]) -> bool:
     if (low, high) == ("low", "high"):
         return True
     base = low.removesuffix("_low")
-    return low != base and high == f"{base}_high" and base not in names and low not in known
+    return low != base and high == f"{base}_high" and base not in names and low not in headings
 
 
 def _form(table: pd.DataFrame) -> Callable[[Any], str]:

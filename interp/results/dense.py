@@ -129,12 +129,12 @@ class Dense:
         try:
             with safe_open(path, "pt") as file:  # tensors of "pt" are mapped from the file, those of "np" are copies
                 described = json.loads(file.metadata()["arrays"])
-                found = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
-            labels = {dim: described["labels"].get(dim, found.get(dim)) for dim in described["dims"]}
+                tensors = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+            labels = {dim: described["labels"].get(dim, tensors.get(dim)) for dim in described["dims"]}
             columns: dict[str, Any] = {}
             for name, dims in described["columns"].items():
                 shape = [len(labels[dim]) for dim in dims]
-                columns[name] = labels[name] if name in labels else (dims, np.broadcast_to(found[name], shape))
+                columns[name] = labels[name] if name in labels else (dims, np.broadcast_to(tensors[name], shape))
             return cls.of(columns, described["dims"])
         except (SafetensorError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
@@ -172,15 +172,21 @@ class Dense:
         Raises ValueError for an unknown dim or label.
         """
         places = {}
-        for dim, asked in labels.items():
+        for dim, wanted_labels in labels.items():
             check_choice("label", dim, self.dims)
-            known = self.arrays.indexes[dim]
-            several = [asked] if isinstance(asked, str) or not isinstance(asked, Iterable) else [*asked]
-            places[dim] = known.get_indexer(pd.Index(several))
-            if unknown := [one for one, place in zip(several, places[dim], strict=True) if place < 0]:
-                found = [str(one) for one in known] if len(known) < 10 else [*map(str, known[:2]), "…", str(known[-1])]
-                raise ValueError(f"{dim} {unknown[0]!r} is not in this result; found {', '.join(found) or 'none'}")
-        return self._at(places).table
+            index = self.arrays.indexes[dim]
+            several = (
+                [wanted_labels]
+                if isinstance(wanted_labels, str) or not isinstance(wanted_labels, Iterable)
+                else [*wanted_labels]
+            )
+            places[dim] = index.get_indexer(pd.Index(several))
+            if unknown := [label for label, place in zip(several, places[dim], strict=True) if place < 0]:
+                present = (
+                    [str(label) for label in index] if len(index) < 10 else [*map(str, index[:2]), "…", str(index[-1])]
+                )
+                raise ValueError(f"{dim} {unknown[0]!r} is not in this result; found {', '.join(present) or 'none'}")
+        return self._selection(places).table
 
     @property
     def table(self) -> pd.DataFrame:
@@ -198,7 +204,7 @@ class Dense:
         first = self.arrays.sizes[self.dims[0]]
         step = max(1, _AT_ONCE * first // max(len(self), 1))
         for start in range(0, max(first, 1), step):
-            yield self._at({self.dims[0]: slice(start, start + step)})
+            yield self._selection({self.dims[0]: slice(start, start + step)})
 
     def mean(self, over: str, columns: Sequence[str]) -> pd.DataFrame:
         """Means of columns over one dim (not the first), in float64 and without NaN, as a tidy table of the others.
@@ -211,11 +217,11 @@ class Dense:
             1      1  0.0
         """
         check_choice("dim to take the mean over", over, self.dims[1:])
-        left = [dim for dim in self.dims if dim != over]
+        remaining = [dim for dim in self.dims if dim != over]
         means = (part.arrays[[*columns]].astype(np.float64).mean(over) for part in self.parts())
-        return pd.concat([part.to_dataframe(dim_order=left) for part in means]).reset_index()
+        return pd.concat([part.to_dataframe(dim_order=remaining) for part in means]).reset_index()
 
-    def _at(self, places: Mapping[str, Any]) -> "Dense":
+    def _selection(self, places: Mapping[str, Any]) -> "Dense":
         return Dense(self.arrays.isel(places), self.dims, self.columns)
 
     def __len__(self) -> int:
@@ -227,12 +233,12 @@ class Dense:
 
 
 def _without(
-    values: np.ndarray, dims: Sequence[str], kept: Sequence[str], name: str
+    values: np.ndarray, dims: Sequence[str], varying: Sequence[str], name: str
 ) -> tuple[Sequence[str], np.ndarray]:
     """An array with the dims that it depends on. Raises ValueError if it depends on more."""
-    if len(kept) == len(dims):
+    if len(varying) == len(dims):
         return dims, values
-    once = values[tuple(slice(None) if dim in kept else slice(1) for dim in dims)]
-    if not (values == once).all():
-        raise ValueError(f"{name} differs within one {', '.join(kept)}; give the unmodified table of one run")
-    return kept, once.reshape([size for size, dim in zip(values.shape, dims, strict=True) if dim in kept])
+    slices = values[tuple(slice(None) if dim in varying else slice(1) for dim in dims)]
+    if not (values == slices).all():
+        raise ValueError(f"{name} differs within one {', '.join(varying)}; give the unmodified table of one run")
+    return varying, slices.reshape([size for size, dim in zip(values.shape, dims, strict=True) if dim in varying])

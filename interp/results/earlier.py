@@ -28,10 +28,14 @@ class Moved(NamedTuple):
         """The fields of the result, from the tables that were saved."""
         import pandas as pd
 
-        tables = {name: table.replace(self.renamed.get(name, {})) for name, table in tables.items()}
-        tables |= {name: pd.DataFrame(columns=list(columns)) for name, columns in self.absent.items()}
+        values: dict[str, Any] = {}
+        for name, table in tables.items():
+            values[name] = table.replace(self.renamed.get(name, {}))
+        for name, columns in self.absent.items():
+            values[name] = pd.DataFrame(columns=list(columns))
         caveats = [*provenance.get("caveats", []), self.caveat]
-        return tables | {"provenance": {**provenance, "caveats": caveats}}
+        values["provenance"] = dict(provenance, caveats=caveats)
+        return values
 
 
 MOVED = {

@@ -104,5 +104,5 @@ def _harmless(table: pd.DataFrame, *, controls: bool = True) -> pd.DataFrame:
         seen = value if controls else _CONTROL.sub("\ufffd", value)
         return f"'{seen}" if seen.startswith(_FORMULA) else seen
 
-    found = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(safe))
-    return found.set_axis([safe(str(name)) for name in table.columns], axis=1)
+    safe_table = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(safe))
+    return safe_table.set_axis([safe(str(name)) for name in table.columns], axis=1)

@@ -138,7 +138,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         >>> findings_table([]).columns.tolist()[:4]
         ['question', 'verdict', 'measure', 'value']
     """
-    table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
+    table = pd.DataFrame([asdict(finding) for finding in findings], columns=[*Finding.__dataclass_fields__])
     return table.drop(columns=["form", "towards", "no_interval", "because"])
 
 
@@ -155,5 +155,5 @@ def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tup
         >>> print(*over_texts([found], {"none": "9 texts were read; intervals need 20"}))
         Is it so? The mean is 1.000 (no interval: 9 texts were read; intervals need 20). Cannot tell.
     """
-    why = intervals.get("none", "")
-    return tuple(replace(one, no_interval=one.no_interval or why) for one in findings)
+    reason = intervals.get("none", "")
+    return tuple(replace(finding, no_interval=finding.no_interval or reason) for finding in findings)

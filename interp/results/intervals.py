@@ -61,7 +61,7 @@ class Jackknife(NamedTuple):
 
 
 def jackknife(
-    whole: Numbers | float,
+    value: Numbers | float,
     without: Float[np.ndarray, "groups *shape"],
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
@@ -81,7 +81,7 @@ def jackknife(
     (Satterthwaite).
 
     Args:
-        whole: θ, the value (or values) for the whole corpus.
+        value: θ, the value (or values) for the whole corpus.
         without: θ₋g, the same without each group.
         sizes: the number of positions in each group, none of them 0.
         texts_per_group: how many texts, or pieces of longer texts, make up a group.
@@ -95,12 +95,12 @@ def jackknife(
         (9.5, 2.769)
     """
     groups = len(sizes)
-    whole = np.asarray(whole, dtype=np.float64)
+    value = np.asarray(value, dtype=np.float64)
     if _too_few(groups, texts_per_group):
-        return Jackknife(whole, np.full(whole.shape, np.nan), np.full(whole.shape, np.nan))
-    share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
+        return Jackknife(value, np.full(value.shape, np.nan), np.full(value.shape, np.nan))
+    share = (sizes / sizes.sum()).reshape(-1, *[1] * value.ndim)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # values may be infinite, constant or enormous
-        corrected = groups * whole - ((1 - share) * without).sum(0)
+        corrected = groups * value - ((1 - share) * without).sum(0)
         errors = (without - without.mean(0)) * np.sqrt(groups - 1)
         largest = np.abs(errors).max(0)
         scaled = errors / largest
@@ -109,11 +109,11 @@ def jackknife(
         error = np.where(largest > 0, largest * np.sqrt((scaled**2).mean(0)), largest)
     degrees = 2 / (2 / (groups - 1) + excess / groups)
     half = stats.t.ppf((1 + _LEVEL) / 2, degrees) * error
-    return Jackknife(whole, np.asarray(corrected), np.asarray(half))
+    return Jackknife(value, np.asarray(corrected), np.asarray(half))
 
 
 def from_sums(
-    of: Callable[..., Numbers],
+    measure: Callable[..., Numbers],
     sums: Sequence[Float[np.ndarray, "groups ..."]],
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
@@ -121,8 +121,8 @@ def from_sums(
     """Apply `jackknife` to a value that is a function of sums over texts.
 
     Args:
-        of: computes the value (or values) from the sums over some groups of texts.
-        sums: the arguments of `of`, by group.
+        measure: computes the value (or values) from the sums over some groups of texts.
+        sums: the arguments of `measure`, by group.
         sizes, texts_per_group: see `jackknife`.
 
     Examples:
@@ -132,9 +132,9 @@ def from_sums(
         (9.5, 2.769)
     """
     with np.errstate(invalid="ignore", divide="ignore"):  # only one group may have anything
-        whole = of(*(one.sum(0) for one in sums))
-        without = np.stack([of(*left) for left in zip(*map(summed_others, sums), strict=True)])
-        return jackknife(whole, without, sizes, texts_per_group)
+        value = measure(*(part.sum(0) for part in sums))
+        without = np.stack([measure(*sums_without) for sums_without in zip(*map(summed_others, sums), strict=True)])
+        return jackknife(value, without, sizes, texts_per_group)
 
 
 def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
@@ -144,7 +144,8 @@ def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray,
         >>> summed_others(np.array([1.0, 10.0, 100.0])).tolist()
         [110.0, 101.0, 11.0]
     """
-    before, after = sums.cumsum(0), sums[::-1].cumsum(0)[::-1]
+    before = sums.cumsum(0)
+    after = sums[::-1].cumsum(0)[::-1]
     nothing = np.zeros_like(sums[:1])
     return np.concatenate([nothing, before[:-1]]) + np.concatenate([after[1:], nothing])
 
@@ -160,10 +161,12 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
         >>> about(12, 1)["none"]
         '12 texts, or pieces of longer ones, were read; intervals need 20'
     """
-    known: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
-    known["texts_per_group"] = texts_per_group
-    why = _too_few(groups, texts_per_group)
-    return known if why is None else known | {"none": why}
+    description: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
+    description["texts_per_group"] = texts_per_group
+    reason = _too_few(groups, texts_per_group)
+    if reason is not None:
+        description["none"] = reason
+    return description
 
 
 def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:

@@ -13,21 +13,25 @@ __all__ = ["latex"]
 _PER_INCH = 96 / 6.5  # characters of 10-point type
 _GAP = 2.5  # between two columns, in characters
 _MOST = 26  # the most characters per line in a column of sentences
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}"}
-_SPECIAL |= {">": r"\textgreater{}", "␣": r"\textvisiblespace{}", "–": "--", "…": r"\ldots{}", "“": "``", "”": "''"}
-_SPECIAL |= {"’": "'", "ᵀ": r"$^{\mathrm{T}}$", "²": "$^2$", "½": r"$\frac{1}{2}$", "w̃": r"$\tilde{w}$"}
-_MATH = {"α": "alpha", "γ": "gamma", "ε": "varepsilon", "λ": "lambda", "ρ": "rho", "σ": "sigma", "τ": "tau"}
-_MATH |= {"Δ": "Delta", "Σ": "Sigma", "Ω": "Omega", "√": "surd", "‖": "|", "≤": "leq", "≥": "geq", "≈": "approx"}
-_MATH |= {"×": "times", "·": "cdot", "→": "to", "⊙": "odot", "±": "pm", "∞": "infty"}
-_SPECIAL |= {letter: f"$\\{name}$" for letter, name in _MATH.items()} | {"−": "$-$"}
+_MATH = {
+    "α": "alpha", "γ": "gamma", "ε": "varepsilon", "λ": "lambda", "ρ": "rho", "σ": "sigma", "τ": "tau", "Δ": "Delta",
+    "Σ": "Sigma", "Ω": "Omega", "√": "surd", "‖": "|", "≤": "leq", "≥": "geq", "≈": "approx", "×": "times",
+    "·": "cdot", "→": "to", "⊙": "odot", "±": "pm", "∞": "infty",
+}  # fmt: skip
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "␣": r"\textvisiblespace{}", "–": "--", "…": r"\ldots{}", "“": "``",
+    "”": "''", "’": "'", "ᵀ": r"$^{\mathrm{T}}$", "²": "$^2$", "½": r"$\frac{1}{2}$", "w̃": r"$\tilde{w}$", "−": "$-$",
+}  # fmt: skip
+_SPECIAL.update({letter: f"\\{letter}" for letter in "&%$#_{}"})
+_SPECIAL.update({letter: f"$\\{name}$" for letter, name in _MATH.items()})
 _INDEXED, _POWER = r"\b(?P<base>[bwW])_(?P<index>LN|FC|last|U|Q|K|O|out)\b", r"(?<=\d)e(?P<sign>[−+])0*(?P<power>\d+)"
 _TRANSLATED = re.compile("|".join([_INDEXED, _POWER, *map(re.escape, _SPECIAL)]))
 
 
 def latex(
     table: pd.DataFrame,
-    known: Mapping[str, Column] = COMMON,
+    headings: Mapping[str, Column] = COMMON,
     *,
     columns: Sequence[str] | None = None,
     usual: Sequence[str] | None = None,
@@ -41,7 +45,7 @@ def latex(
     XeLaTeX or LuaLaTeX.
 
     Args:
-        known: the headings of columns, such as `result.headings`.
+        headings: the headings of columns, such as `result.headings`.
         columns: the columns to show, in this order; the interval of a value comes with it.
         usual: the columns to take if none are named; by default all of them. Of these, the first that fit are
             used, and a comment in the last line names the rest.
@@ -64,33 +68,34 @@ def latex(
         <BLANKLINE>
     """
     check_width(width)
-    shown = chosen = displayed(table if columns is None else with_columns(table, columns, known), known)
-    if not shown:
+    printable = chosen = displayed(table if columns is None else with_columns(table, columns, headings), headings)
+    if not printable:
         return "% this table is empty\n"
     if columns is None:
-        by_name = {one.name: one for one in shown}
+        by_name = {column.name: column for column in printable}
         chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name], width * _PER_INCH)
-    sides = "".join("r" if one.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(one) else "l" for one in chosen)
-    rows = [[_escaped(one.heading.label) for one in chosen]]
-    rows += [[_escaped(one.cells[row]) for one in chosen] for row in range(len(table))]
+    sides = "".join(
+        "r" if column.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(column) else "l" for column in chosen
+    )
+    rows = [[_escaped(column.heading.label) for column in chosen]]
+    rows += [[_escaped(column.cells[row]) for column in chosen] for row in range(len(table))]
     heading, *body = [f"{_first(' & '.join(row))} \\\\" for row in rows]
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
-    if rest := [one.name for one in shown if one not in chosen]:
-        lines.append(
-            f"% not shown, to fit in {width:g} inches: {', '.join(map(_one_line, rest))}; name columns to choose others"
-        )
+    if left_out := [column.name for column in printable if column not in chosen]:
+        names = ", ".join(map(_one_line, left_out))
+        lines.append(f"% not shown, to fit in {width:g} inches: {names}; name columns to choose others")
     return "\n".join([*lines, ""])
 
 
-def _fitting(shown: Sequence[Displayed], room: float) -> list[Displayed]:
+def _fitting(printable: Sequence[Displayed], room: float) -> list[Displayed]:
     """The first columns that fit in so many characters, and at least one."""
     chosen = list[Displayed]()
-    for one in shown:
-        room -= (_MOST if _is_long(one) else max(map(_length, [one.heading.label, *one.cells]))) + _GAP
+    for column in printable:
+        room -= (_MOST if _is_long(column) else max(map(_length, [column.heading.label, *column.cells]))) + _GAP
         if room < 0 and chosen:
             break
-        chosen.append(one)
+        chosen.append(column)
     return chosen
 
 
@@ -119,9 +124,9 @@ def _escaped(text: str) -> str:
     return re.sub(r"(?<!\\)\$\$", "", pieces)  # joins two adjacent formulas
 
 
-def _translated(found: re.Match[str]) -> str:
-    if found["base"]:
-        return f"${found['base']}_{{\\mathrm{{{found['index']}}}}}$"
-    if found["power"]:
-        return f"$\\times 10^{{{'-' * (found['sign'] == '−')}{found['power']}}}$"
-    return _SPECIAL[found[0]]
+def _translated(match: re.Match[str]) -> str:
+    if match["base"]:
+        return f"${match['base']}_{{\\mathrm{{{match['index']}}}}}$"
+    if match["power"]:
+        return f"$\\times 10^{{{'-' * (match['sign'] == '−')}{match['power']}}}$"
+    return _SPECIAL[match[0]]

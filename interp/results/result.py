@@ -139,9 +139,9 @@ class Result:
         types = self.provenance.get("quantised_from")
         quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
         lacking = [
-            f"{what.removeprefix(f'{self.analysis}: ')} are left out: {why}"
-            for what, why in self.left_out.items()
-            if what.startswith(f"{self.analysis}: ")
+            f"{subject.removeprefix(f'{self.analysis}: ')} are left out: {reason}"
+            for subject, reason in self.left_out.items()
+            if subject.startswith(f"{self.analysis}: ")
         ]
         return *self.provenance.get("caveats", ()), *quantised, *lacking
 
@@ -243,7 +243,7 @@ class Result:
             'attention_findings.csv'
         """
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
-        return export(arrays | self._known, directory, self.analysis, ["csv"])
+        return export(arrays | self._named_tables, directory, self.analysis, ["csv"])
 
     def to_latex(self, table: str, *, columns: Sequence[str] | None = None, width: float | int = 6.5) -> str:
         """A table, or the `findings`, for a paper: with the headings of the page, intervals after their values, and as
@@ -260,18 +260,20 @@ class Result:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
             \\toprule
         """
-        if table not in self._known:
-            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
-        return latex(self._known[table], width=width, **self.look(table, columns))
+        if table not in self._named_tables:
+            raise ValueError(
+                f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._named_tables)}"
+            )
+        return latex(self._named_tables[table], width=width, **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
         """How a table looks in a paper: the arguments of `interp.results.latex.latex`."""
-        return {"known": self.headings, "columns": columns, "usual": self.in_paper.get(table)}
+        return {"headings": self.headings, "columns": columns, "usual": self.in_paper.get(table)}
 
     @property
-    def _known(self) -> dict[str, pd.DataFrame]:
+    def _named_tables(self) -> dict[str, pd.DataFrame]:
         """The tables, including a table of the findings."""
-        return self.tables | {"findings": findings_table(self.findings)}
+        return dict(self.tables, findings=findings_table(self.findings))
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, either completely or not at all.
@@ -289,11 +291,13 @@ class Result:
             large = {name: dense for name, dense in self.dense.items() if dense.is_large}
             for name, dense in large.items():
                 dense.save(temporary / f"{name}.safetensors")
-            tidy = self.tables | {name: dense.table for name, dense in self.dense.items() if name not in large}
+            tidy = dict(self.tables)
+            tidy.update({name: dense.table for name, dense in self.dense.items() if name not in large})
             for name, table in tidy.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
-            files = {"tables": [*tidy], "arrays": [*large]}
-            described = {"analysis": self.analysis, **files, "provenance": self.provenance}
+            described = {
+                "analysis": self.analysis, "tables": [*tidy], "arrays": [*large], "provenance": self.provenance,
+            }  # fmt: skip
             (temporary / "result.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target
 
@@ -319,18 +323,21 @@ class Result:
         names = moved.tables if moved else {name: name for name in (*cls.table_names(), *cls.dense_names())}
         files = {name: source / f"{saved_as}.parquet" for name, saved_as in names.items()}
         mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
-        files |= {name: file for name, file in mapped.items() if file.is_file()}
+        files.update({name: file for name, file in mapped.items() if file.is_file()})
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
-            why = "another version of interp saved it, or it is damaged"
-            raise ValueError(f"{source} lacks {missing}: {why}; run the analysis again")
+            reason = "another version of interp saved it, or it is damaged"
+            raise ValueError(f"{source} lacks {missing}: {reason}; run the analysis again")
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} has no provenance; run the analysis again")
         _check_provenance(described, saved["provenance"])
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
-        readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
+        for item in fields(cls):
+            if item.type is Dense:
+                readers[item.name] = partial(_read_dense, **item.metadata)
         tables = {name: _read(file, readers[name]) for name, file in files.items()}
-        known = moved.brought_up_to_date(tables, saved["provenance"]) if moved else tables
-        return cls(**{"provenance": saved["provenance"]} | known)
+        if moved:
+            return cls(**moved.brought_up_to_date(tables, saved["provenance"]))
+        return cls(provenance=saved["provenance"], **tables)
 
 
 class _Figures(dict[str, "Figure"]):
@@ -363,14 +370,14 @@ def _check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
         value = entries.get(inner)
         if inner in entries and not isinstance(value, kinds) and not (value is None and kinds == (int, float)):
             expected = " or ".join(kind.__name__ for kind in kinds)
-            what = f"{name} in the provenance is {value!r:.40}, expected {expected}"
-            raise ValueError(f"{path} is damaged ({what}); run the analysis again")
+            problem = f"{name} in the provenance is {value!r:.40}, expected {expected}"
+            raise ValueError(f"{path} is damaged ({problem}); run the analysis again")
 
 
-def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
     """What is needed to reproduce a result: model, data, settings, kind of machine and versions.
 
-    Raises ValueError for a name in `more` that already stands for something else, such as how the text was read.
+    Raises ValueError for a name in `entries` that already stands for something else, such as how the text was read.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -384,8 +391,9 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
     from interp.models.running import active_hooks
     from interp.models.sites import view
 
-    source, seen = origin(model), view(model)
-    about = {
+    source = origin(model)
+    seen = view(model)
+    description = {
         "model": source.name,
         "revision": source.revision,
         "quantised_from": source.quantised_from,
@@ -401,15 +409,13 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
         **read,
         "active_hooks": active_hooks(model),
     }
-    known = {
-        **about,
-        "versions": {"python": platform.python_version()} | versions(*DECIDING, "torch", "numpy"),
-        "commit": _commit(),
-    }
-    for name in [name for name, value in more.items() if known.get(name, value) != value]:
-        found = f"provenance already has {name}={known[name]!r}, found {name}={more[name]!r} as well"
-        raise ValueError(f"{found}; record the second one under another name")
-    return about | more | known
+    recorded = dict(description)
+    recorded["versions"] = {"python": platform.python_version(), **versions(*DECIDING, "torch", "numpy")}
+    recorded["commit"] = _commit()
+    for name in [name for name, value in entries.items() if recorded.get(name, value) != value]:
+        conflict = f"provenance already has {name}={recorded[name]!r}, found {name}={entries[name]!r} as well"
+        raise ValueError(f"{conflict}; record the second one under another name")
+    return {**description, **entries, **recorded}
 
 
 def versions(*packages: str) -> dict[str, str | None]:

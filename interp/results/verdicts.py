@@ -136,10 +136,10 @@ def compare(
         raise ValueError(f"smallest={smallest}; expected the smallest effect of interest, a number above 0")
     draws = np.sort(towards * np.asarray(control.values, dtype=np.float64))
     draws = draws[~np.isnan(draws)]
-    least, most = sorted((towards * low, towards * high)) if not math.isnan(low + high) else (math.nan, math.nan)
+    low_end, high_end = sorted((towards * low, towards * high)) if not math.isnan(low + high) else (math.nan, math.nan)
     turned = towards * value
     by_kind = _against_models if control.kind == "models" else _against_draws
-    effect, below, above, p, outcome = by_kind(turned, least, most, draws, smallest, control.kind)
+    effect, below, above, p, outcome = by_kind(turned, low_end, high_end, draws, smallest, control.kind)
     median = towards * float(np.median(draws)) if len(draws) else math.nan
     ends = (below, above) if towards == 1 else (-above, -below)
     return Comparison(control, len(draws), median, towards * effect, *ends, p, outcome)
@@ -242,7 +242,7 @@ it, if the value stays as it is. Cannot tell.
         because = undecided or _undecided(missed, smallest, towards, sample)
     return Finding(
         question=question, verdict=verdict, measure=measure, value=value, low=low, high=high, control=hardest.median,
-        compared_with="; ".join(filter(None, (_said(comparison, form, towards) for comparison in compared))),
+        compared_with="; ".join(filter(None, (_in_words(comparison, form, towards) for comparison in compared))),
         effect=hardest.effect, effect_low=hardest.low, effect_high=hardest.high, smallest=smallest, p=hardest.p,
         n_controls=hardest.n, rule=_rule(compared, printed(smallest, finer(form.replace("+", ""), smallest)), towards),
         because=because, form=form, towards=towards, **words,
@@ -288,7 +288,7 @@ def _or_least(value: float) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _said(compared: Comparison, form: str, towards: int) -> str:
+def _in_words(compared: Comparison, form: str, towards: int) -> str:
     """A control with its numbers."""
     name, values, kind = compared.control
     if not compared.n:
@@ -328,14 +328,16 @@ def _undecided(missed: Sequence[Comparison], s: float, towards: int, sample: tup
 
 def _rule(compared: Sequence[Comparison], s: str, towards: int) -> str:
     kinds = {comparison.control.kind for comparison in compared}
-    more = "above" if towards == 1 else "below"
+    side = "above" if towards == 1 else "below"
     models = f"{'exceeds' if towards == 1 else 'is below'} every {'one' if len(compared) > 1 else 'model'} by {s}, "
     models += "with its interval"
     if kinds == {"models"}:
         return f"yes where the value {models}; no where the interval lies among them, to within {s}"
     rank = ", at most 1 in 20 controls reaches the value" if "draws" in kinds else ""
-    of = "the median of each control" if len(compared) > 1 else "the control" if not rank else "the median control"
-    rule = f"yes where the value is {s} or more {more} {of}{rank}, and the interval of the difference excludes 0"
+    reference = (
+        "the median of each control" if len(compared) > 1 else "the control" if not rank else "the median control"
+    )
+    rule = f"yes where the value is {s} or more {side} {reference}{rank}, and the interval of the difference excludes 0"
     rule += f" (for models: where it {models})" if "models" in kinds else ""
     rule += "; partly where all controls but one are passed" if len(compared) > 1 else ""
     return f"{rule}; no where the interval of the difference lies within ±{s}"

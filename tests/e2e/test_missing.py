@@ -79,7 +79,7 @@ def test_every_cell_of_a_table_may_be_missing(model, analysis, kind, reported):
             assert rows != slice(None) or not shown, heading
             for form in ("csv", "json"):
                 written_as(empty, form)
-            written_as(empty, "latex", known=part.columns)
+            written_as(empty, "latex", headings=part.columns)
             as_html(dataclasses.replace(part, tables={heading: empty}, contexts={}, views={}), analysis)
 
 
