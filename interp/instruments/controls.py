@@ -83,12 +83,12 @@ def spearman_of(
     return np.concatenate(parts)
 
 
-def rank_correlations(x: Float[np.ndarray, " types"], others: Float[np.ndarray, "n types"]) -> Float[np.ndarray, " n"]:
+def rank_correlations(x: Float[np.ndarray, " types"], samples: Float[np.ndarray, "n types"]) -> Float[np.ndarray, " n"]:
     """Spearman's correlation of x with each of the others; NaN where one is constant."""
     ranks = rankdata(x) - (len(x) + 1) / 2
-    correlations = np.empty(len(others))
-    for number, values in enumerate(others):
-        other = rankdata(values) - (len(x) + 1) / 2
+    correlations = np.empty(len(samples))
+    for number, values in enumerate(samples):
+        values_ranks = rankdata(values) - (len(x) + 1) / 2
         with np.errstate(invalid="ignore"):
-            correlations[number] = other @ ranks / (np.linalg.norm(other) * np.linalg.norm(ranks))
+            correlations[number] = values_ranks @ ranks / (np.linalg.norm(values_ranks) * np.linalg.norm(ranks))
     return correlations

@@ -30,13 +30,13 @@ _COPIES = 6  # copies of these: shifted logits, exponentials, probabilities, …
 
 
 def predictions(
-    model: Shape, n_variants: int, what: str = "word frequency", *, grouped: bool = False, **more: Any
+    model: Shape, n_variants: int, title: str = "word frequency", *, grouped: bool = False, **options: Any
 ) -> Pass:
     """The pass of a `MeanPredictions` with some variants. Each variant costs one product with all logits per
     position."""
     groups = MOST if grouped else 1
     sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
-    held: dict[str, Any] = {
+    memory: dict[str, Any] = {
         "per_batch": 2 * 8 * n_variants * model.d_vocab,
         "per_logit": _COPIES * 4,
         "at_once": _AT_ONCE,
@@ -44,7 +44,7 @@ def predictions(
     flops = 4.0 * n_variants * model.d_vocab
     share = MASK_RATE if model.encoder else 1.0
     defaults = {"text": "masked text" if model.encoder else "text", "share": share, "flops": share * flops}
-    return Pass(what=what, sums=sums, head=True, **held, **defaults | more)
+    return Pass(what=title, sums=sums, head=True, **memory, **defaults | options)
 
 
 def head_input(model: Shape, directions: Sequence[str]) -> Pass:
@@ -107,8 +107,8 @@ def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:
 
 def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
     """The pass in which this many rows of a prompt are continued together, with keys and values kept."""
-    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
+    cache = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
     return Pass(
         what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),
-        per_token=kept * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
+        per_token=cache * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
     )  # fmt: skip

@@ -142,33 +142,34 @@ def decode(
     checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
     """`generate` with checked token ids and a resolved config. Resumes after the batches that are in a checkpoint."""
-    each = config.num_return_sequences or 1
+    n_per_prompt = config.num_return_sequences or 1
     if batch_size is None:
         at_once = batch_rows(max(map(len, rows)) + config.max_new_tokens)
-        n_batches = ceil(len(rows) / max(1, at_once // max(each, config.num_beams or 1)))
+        n_batches = ceil(len(rows) / max(1, at_once // max(n_per_prompt, config.num_beams or 1)))
         batch_size = ceil(len(rows) / n_batches)
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
-    others = hooks_of_others(model)
+    other_hooks = hooks_of_others(model)
     # the process has one random generator, so other threads wait, and its state is restored for them
     randomness = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with bar, _sampling, randomness, _generates(model) as call:
         torch.manual_seed(seed)
-        kept, _ = ({}, 0) if checkpoint is None else checkpoint.load()
-        if kept:
-            random.set_state(kept.pop("random"))
-        new = [kept[str(number)].tolist() for number in range(len(kept))]
-        bar.update(len(new) // each)
-        for start in range(len(new) // each, len(rows), batch_size):
+        saved, _ = ({}, 0) if checkpoint is None else checkpoint.load()
+        if saved:
+            random.set_state(saved.pop("random"))
+        new = [saved[str(number)].tolist() for number in range(len(saved))]
+        bar.update(len(new) // n_per_prompt)
+        for start in range(len(new) // n_per_prompt, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            with firing(model, hooks, expected=others):
+            with firing(model, hooks, expected=other_hooks):
                 new += decode_batch(call, batch, config, device, reads_source=view(model).reads_source)
             if checkpoint is not None:
-                tokens = {str(number): torch.tensor(one) for number, one in enumerate(new)}
-                checkpoint.save(tokens | {"random": random.get_state()}, len(new))
+                tokens = {str(number): torch.tensor(token_ids) for number, token_ids in enumerate(new)}
+                tokens["random"] = random.get_state()
+                checkpoint.save(tokens, len(new))
             bar.update(len(batch))
-    return [continuation(model, rows[number // each], one) for number, one in enumerate(new)]
+    return [continuation(model, rows[number // n_per_prompt], token_ids) for number, token_ids in enumerate(new)]
 
 
 @contextmanager
@@ -189,12 +190,12 @@ def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
 
         yield generate
         return
-    own = wrapped.generation_config
-    wrapped.generation_config = GenerationConfig(decoder_start_token_id=own.decoder_start_token_id)
+    own_config = wrapped.generation_config
+    wrapped.generation_config = GenerationConfig(decoder_start_token_id=own_config.decoder_start_token_id)
     try:
         yield wrapped.generate
     finally:
-        wrapped.generation_config = own
+        wrapped.generation_config = own_config
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
@@ -209,22 +210,24 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
         config = GenerationConfig(**PRESETS[decoder])
     else:
         raise ValueError(f"unknown decoder {decoder!r}; expected {', '.join(DECODERS)} or a GenerationConfig")
-    given = {name: value for name, value in config.to_dict().items() if value is not None and value is not False}
-    wrong = [f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value]
+    settings = {name: value for name, value in config.to_dict().items() if value is not None and value is not False}
+    wrong = [
+        f"{name}={value!r}" for name, value in settings.items() if name not in _SUPPORTED and _OFF.get(name) != value
+    ]
     if wrong:
-        what = ", ".join(wrong)
+        listing = ", ".join(wrong)
         raise ValueError(
-            f"this GenerationConfig has settings that a hooked model does not support ({what}); leave them out"
+            f"this GenerationConfig has settings that a hooked model does not support ({listing}); leave them out"
         )
-    known = config.max_new_tokens
-    if max_new_tokens is not None and known not in (None, max_new_tokens):
-        raise ValueError(f"max_new_tokens is {max_new_tokens} here and {known} in the GenerationConfig; give one")
-    new = (known or NEW_TOKENS) if max_new_tokens is None else max_new_tokens
+    token_id = config.max_new_tokens
+    if max_new_tokens is not None and token_id not in (None, max_new_tokens):
+        raise ValueError(f"max_new_tokens is {max_new_tokens} here and {token_id} in the GenerationConfig; give one")
+    new = (token_id or NEW_TOKENS) if max_new_tokens is None else max_new_tokens
     config.max_new_tokens = whole_number(new, "max_new_tokens", least=1)
     for name in ("eos_token_id", "pad_token_id"):
-        known = getattr(model.tokenizer, name, None)
-        if getattr(config, name) is None and known is not None and known < model.cfg.d_vocab:
-            setattr(config, name, known)
+        token_id = getattr(model.tokenizer, name, None)
+        if getattr(config, name) is None and token_id is not None and token_id < model.cfg.d_vocab:
+            setattr(config, name, token_id)
     if config.pad_token_id is None:
         config.pad_token_id = 0  # always masked
     return config
@@ -276,13 +279,15 @@ def decode_batch(
     before = 1 if reads_source else ids.shape[1]  # the decoder of an encoder-decoder starts from a start token
     new = generate(ids, attention_mask=mask, generation_config=config)[:, before:].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    return [one[: next((n for n, token_id in enumerate(one, 1) if token_id in ends), None)] for one in new]
+    return [
+        token_ids[: next((n for n, token_id in enumerate(token_ids, 1) if token_id in ends), None)] for token_ids in new
+    ]
 
 
 def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
     """New tokens as text: what they add to the text of the prompt, so that no space is lost between the two."""
-    before, whole = _text(model, row), _text(model, row + new)
-    after = whole[len(before) :] if whole.startswith(before) else _text(model, new)
+    before, full_text = _text(model, row), _text(model, row + new)
+    after = full_text[len(before) :] if full_text.startswith(before) else _text(model, new)
     return Generation(before, after, tuple(new))
 
 

@@ -62,8 +62,8 @@ class Decomposition:
     @property
     def r2(self) -> Float[np.ndarray, " targets"]:
         """The share of each target's sum of squares that the embeddings explain."""
-        left = self.beyond + (self.along[self.rank :] ** 2).sum(0)
-        return 1 - left / (self.beyond + (self.along**2).sum(0))
+        unexplained = self.beyond + (self.along[self.rank :] ** 2).sum(0)
+        return 1 - unexplained / (self.beyond + (self.along**2).sum(0))
 
 
 def decompose(embeddings: Embeddings, targets: Float[np.ndarray, "types targets"]) -> Decomposition:
@@ -76,7 +76,8 @@ def decompose(embeddings: Embeddings, targets: Float[np.ndarray, "types targets"
         >>> found.rank, found.components[0].tolist(), found.r2.round(12).tolist()
         (1, [1.0, 0.0], [1.0])
     """
-    d, level = embeddings.d_model, targets.mean(0)
+    d = embeddings.d_model
+    level = targets.mean(0)
     _, exponent = math.frexp(embeddings.largest)
     mean = np.zeros(d)
     for _, block in embeddings.blocks():
@@ -93,5 +94,6 @@ def decompose(embeddings: Embeddings, targets: Float[np.ndarray, "types targets"
     R_X, C, R_Y = R[:d, :d], R[:d, d:], R[d:, d:]
     U, S, Vt = np.linalg.svd(R_X)
     U, Vt = svd_flip(U, Vt, u_based_decision=False)
-    sizes, beyond = np.linalg.norm(R_X, axis=0), (R_Y**2).sum(0)
+    sizes = np.linalg.norm(R_X, axis=0)
+    beyond = (R_Y**2).sum(0)
     return Decomposition(len(embeddings), exponent, mean, sizes, S, Vt, level, U.T @ C, beyond)

@@ -57,8 +57,10 @@ def refuse_hooks(model: Model) -> None:
     """Raise RuntimeError while the prediction head has other hooks, because its input may then not be what the logits
     are computed from."""
     if head_is_hooked(model):
-        what = "directions and dimensions of the head's input"
-        raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove them")
+        subject = "directions and dimensions of the head's input"
+        raise RuntimeError(
+            f"{subject} cannot be scaled while other hooks are active on the prediction head; remove them"
+        )
 
 
 def head_directions(model: Model, prepared: Batches, directions: Several[Direction]) -> Passes[Vectors]:

@@ -25,11 +25,11 @@ def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "
         grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
         of_prompt = [set().union(*texts) for texts in grams]
         prompts_with = Counter(gram for prompt in of_prompt for gram in prompt)
-        alone = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
-        each = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
-        distinct.append(ratio(len(prompts_with) - alone, without_each(each)))
+        unique_grams = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
+        n_grams = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
+        distinct.append(ratio(len(prompts_with) - unique_grams, without_each(n_grams)))
     different = np.array([sum(map(len, texts)) for texts in grams])  # from the 4-grams, which come last
-    return np.stack([np.mean(distinct, axis=0), ratio(without_each(each - different), without_each(each))], 1)
+    return np.stack([np.mean(distinct, axis=0), ratio(without_each(n_grams - different), without_each(n_grams))], 1)
 
 
 def without_each(sums: np.ndarray) -> np.ndarray:
@@ -37,6 +37,6 @@ def without_each(sums: np.ndarray) -> np.ndarray:
     return np.concatenate([[sums.sum()], sums.sum() - sums]).astype(float)
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
     """part / whole, and NaN where the whole is 0."""
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return np.divide(part, total, out=np.full(len(total), np.nan), where=total > 0)

@@ -68,7 +68,9 @@ class KeyObserver(Observer):
 
     def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
         super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab, model.cfg.n_ctx))
-        self.model, self.classes, self.layers = model, classes, list(layers)
+        self.model = model
+        self.classes = classes
+        self.layers = list(layers)
         self.add_state("tokens", (len(classes.names),))
 
     def hooks(self, batch: Batch) -> Recipe:
@@ -110,10 +112,10 @@ class KeyObserver(Observer):
         """A state that is a sum over queries, averaged over them."""
         return (self.state[name] / self.tokens.sum()).cpu().numpy()
 
-    def by_head(self, columns: Mapping[str, Tensor], **more: Sequence[Any]) -> pd.DataFrame:
-        """A table with one row per layer, head and class that is present, and per combination of `more`."""
+    def by_head(self, columns: Mapping[str, Tensor], **keys: Sequence[Any]) -> pd.DataFrame:
+        """A table with one row per layer, head and class that is present, and per combination of `keys`."""
         heads = range(self.model.cfg.n_heads)
-        return table_of({"layer": self.layers, "head": heads, "key_class": self.names} | more, columns)
+        return table_of(dict(layer=self.layers, head=heads, key_class=self.names, **keys), columns)
 
     def read(
         self, text: Text, *, batch_size: int | None, progress: bool, checkpoint: str | os.PathLike[str] | None
@@ -151,9 +153,9 @@ class GroupedKeyObserver(KeyObserver):
         """A state of the groups that were read."""
         return self._read_groups(f"{layer}.{name}")
 
-    def jackknife(self, of: Callable[..., Any], *sums: Float[np.ndarray, "groups ..."]) -> Jackknife:
+    def jackknife(self, measure: Callable[..., Any], *sums: Float[np.ndarray, "groups ..."]) -> Jackknife:
         """`interp.results.intervals.from_sums` of sums by group, where the size of a group is its number of queries."""
-        return from_sums(of, sums, self.queries, self.stretches_per_group)
+        return from_sums(measure, sums, self.queries, self.stretches_per_group)
 
     @property
     def queries(self) -> Float[np.ndarray, " groups"]:
@@ -184,7 +186,8 @@ def attention_hooks(
     The attention is computed from queries and keys, a few queries at a time and once for all observers of the batch.
     The pattern is used instead if it is edited, or if queries and keys alone do not determine it.
     """
-    real, circuit = batch.mask.bool(), _circuit(model, layer, batch)
+    real = batch.mask.bool()
+    circuit = _circuit(model, layer, batch)
     queries = real & (torch.arange(real.shape[1], device=real.device) >= first_query)
     values = [hook_name(model, "v", layer)] if site == "v" else []
     inputs = [] if values else [input_name(model, layer)]
@@ -254,18 +257,19 @@ def activations(
 ]:
     """The circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
     check_weights(model)
-    circuits, found = [qk_circuit(model, layer) for layer in layers], []
+    circuits = [qk_circuit(model, layer) for layer in layers]
+    activations = []
 
     def keep(circuit: QKCircuit, x: Tensor, q: Tensor, pattern: Tensor) -> None:
-        found.append((circuit, circuit.attn_input(x)[0], circuit.rotate(q)[0], pattern[0]))
+        activations.append((circuit, circuit.attn_input(x)[0], circuit.rotate(q)[0], pattern[0]))
 
     recipe: Recipe = []
-    for one in circuits:
-        names = one.input_name, one.query_name, hook_name(model, "pattern", one.layer)
-        recipe += jointly(names, partial(keep, one))
+    for circuit in circuits:
+        names = circuit.input_name, circuit.query_name, hook_name(model, "pattern", circuit.layer)
+        recipe += jointly(names, partial(keep, circuit))
     with running(model, recipe):
         forward(model, Batch.of([tokens.tolist()]).to(model.W_U.device), max(layers) + 1)
-    return found
+    return activations
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:

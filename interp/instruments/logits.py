@@ -32,19 +32,22 @@ class LogitsObserver(Observer):
 
     def __init__(self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: Any) -> None:
         super().__init__(model.W_U.device, **options)
-        self.model, self.names, self.at_once, self.head = model, names, at_once, prediction_head(model)
+        self.model = model
+        self.names = names
+        self.at_once = at_once
+        self.head = prediction_head(model)
         self.add_state("n", ())
         self.add_state("n_scored", ())
 
     def hooks(self, batch: Batch) -> Recipe:
         def read_batch(*activations: Tensor) -> None:
-            *others, logits = map(batch.select, activations)
+            *read_activations, logits = map(batch.select, activations)
             self.add("n", len(logits))
             self.add("n_scored", (batch.read_targets >= 0).sum())
             rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
-            values = (logits, batch.read_targets, *others, *self.beside(batch))
-            for part, *rest in zip(*(one.split(rows) for one in values), strict=True):
-                self.read(self.predicted(part), *rest)
+            values = (logits, batch.read_targets, *read_activations, *self.beside(batch))
+            for part, *values_of_part in zip(*(value.split(rows) for value in values), strict=True):
+                self.read(self.predicted(part), *values_of_part)
 
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 
@@ -76,7 +79,8 @@ class SiteMean(Observer):
     def __init__(
         self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
     ) -> None:
-        self.name, self.dtype = hook_name(model, site, layer), dtype
+        self.name = hook_name(model, site, layer)
+        self.dtype = dtype
         super().__init__(model.W_U.device, site=self.name, dtype=str(dtype))
         self.add_state("sum", (width,))
         self.add_state("n", ())

@@ -39,8 +39,8 @@ def large_values(batch: Batch, state: int, activation: Float[Tensor, "batch pos 
     key = "large values", state
     if key not in batch.shared:
         batch.shared[key] = _large(activation, batch.mask.bool())
-    found: LargeValues = batch.shared[key]
-    return found
+    large: LargeValues = batch.shared[key]
+    return large
 
 
 def _large(activation: Float[Tensor, "batch pos d_model"], real: Bool[Tensor, "batch pos"]) -> LargeValues:
@@ -80,9 +80,11 @@ class MassiveActivations(Observer):
     """
 
     def __init__(self, model: Model) -> None:
-        n_ctx, n_states = int(model.cfg.n_ctx), model.cfg.n_layers + 1
+        n_ctx = int(model.cfg.n_ctx)
+        n_states = model.cfg.n_layers + 1
         super().__init__(model.W_U.device, n_ctx=n_ctx)
-        self.model, self.states = model, range(n_states)
+        self.model = model
+        self.states = range(n_states)
         self.starts = position_bins(n_ctx)
         shape = len(self.starts), model.cfg.d_model
         self.add_state("tokens", shape[:1])
@@ -105,12 +107,12 @@ class MassiveActivations(Observer):
             return
         shape = self.state[f"{state}.count"].shape
         where = (place[large.pos] * shape[1] + large.dim)[large.massive].to(self.device)
-        ones = torch.ones(len(where), dtype=torch.float64, device=self.device)
-        self.add(f"{state}.count", torch.bincount(where, ones, minlength=shape.numel()).view(shape))
+        counts = torch.ones(len(where), dtype=torch.float64, device=self.device)
+        self.add(f"{state}.count", torch.bincount(where, counts, minlength=shape.numel()).view(shape))
         for name, values in {"max_abs": large.size, "max_ratio": large.ratio}.items():
-            found = values[large.massive].to(self.device).double()
+            sizes = values[large.massive].to(self.device).double()
             largest = torch.full((shape.numel(),), -torch.inf, dtype=torch.float64, device=self.device)
-            self.add(f"{state}.{name}", largest.scatter_reduce_(0, where, found, "amax").view(shape))
+            self.add(f"{state}.{name}", largest.scatter_reduce_(0, where, sizes, "amax").view(shape))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -126,5 +128,5 @@ class MassiveActivations(Observer):
                 sizes = [float(values[place, dim]) for values in largest]
                 n_activations, n_tokens = int(count[place, dim]), int(tokens[place])
                 rows.append((state, dim, self.starts[place], last[place], n_activations, n_tokens, *sizes))
-        kinds = dict.fromkeys(_COLUMNS, "int64") | {"max_abs": "float64", "max_ratio": "float64"}
+        kinds = dict(dict.fromkeys(_COLUMNS, "int64"), max_abs="float64", max_ratio="float64")
         return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds)

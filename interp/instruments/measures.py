@@ -48,17 +48,21 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     """
     means = [predictions.means(number) for number in range(len(predictions.variants))]
     _check_types(predictions, means, u)
-    found = _jackknifed(predictions, means, u, unedited)
-    kl, js, nll = (found[name] for name in ("kl", "js", "nll"))
-    dropped = [kl_where_seen(one.distribution, u) for one in means]
-    columns = {"kl_unigram_model": kl.value} | _corrected("kl", kl._replace(least=0))
-    columns |= {"delta_kl": found["delta_kl"].value} | _corrected("delta_kl", found["delta_kl"])
-    columns |= dict(zip(["kl_model_unigram", "dropped_mass"], np.transpose(dropped), strict=True))
-    columns |= {"js": js.value} | _corrected("js", js._replace(least=0, most=math.log(2)))
+    measured = _jackknifed(predictions, means, u, unedited)
+    kl, js, nll = (measured[name] for name in ("kl", "js", "nll"))
+    dropped = [kl_where_seen(mean.distribution, u) for mean in means]
+    columns = {"kl_unigram_model": kl.value}
+    columns.update(_corrected("kl", kl._replace(least=0)))
+    columns["delta_kl"] = measured["delta_kl"].value
+    columns.update(_corrected("delta_kl", measured["delta_kl"]))
+    columns["kl_model_unigram"], columns["dropped_mass"] = np.transpose(dropped)
+    columns["js"] = js.value
+    columns.update(_corrected("js", js._replace(least=0, most=math.log(2))))
     for name, end in {"": nll.value, "_low": nll.low, "_high": nll.high}.items():
-        columns[f"perplexity{name}"] = np.array([perplexity(one) for one in end])
+        columns[f"perplexity{name}"] = np.array([perplexity(mean) for mean in end])
     for name in ("delta_perplexity", "balanced_nll"):
-        columns |= {name: found[name].value} | _ends(name, found[name])
+        columns[name] = measured[name].value
+        columns.update(_ends(name, measured[name]))
     balanced = _balanced(predictions, u)
     numbers = {"n_balanced": balanced.sum(), "n_absent": np.isnan(means[unedited].nll_by_class[balanced]).sum()}
     return pd.DataFrame(columns).assign(**numbers, n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
@@ -69,25 +73,26 @@ def _jackknifed(
 ) -> dict[str, Jackknife]:
     """The measures that have intervals, for all variants, and their differences from the unedited variant."""
     balanced = _balanced(predictions, u)
-    table = pd.DataFrame([_measured(one, u, balanced) for one in means])
-    whole = table.to_numpy()
+    table = pd.DataFrame([_measured(mean, u, balanced) for mean in means])
+    table_values = table.to_numpy()
     groups = predictions.sizes, predictions.stretches_per_group
-    others = np.full((len(predictions.sizes), *whole.shape), np.nan)
+    without = np.full((len(predictions.sizes), *table_values.shape), np.nan)
     if "none" not in predictions.intervals:
         for number in range(len(means)):
-            others[:, number] = [[*_measured(one, u, balanced).values()] for one in predictions.leaving_out(number)]
-    known = jackknife(whole, others, *groups)
+            without[:, number] = [[*_measured(mean, u, balanced).values()] for mean in predictions.leaving_out(number)]
+    values = jackknife(table_values, without, *groups)
     with np.errstate(invalid="ignore"):  # differences of infinite perplexities
-        apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
-    found = {}
+        deltas = jackknife(table_values - table_values[unedited], without - without[:, [unedited]], *groups)
+    measured = {}
     for i, name in enumerate(map(str, table)):
-        found[name] = Jackknife(known.value[:, i], known.corrected[:, i], known.half[:, i])
-        found[f"delta_{name}"] = Jackknife(apart.value[:, i], apart.corrected[:, i], apart.half[:, i])
-    return found
+        measured[name] = Jackknife(values.value[:, i], values.corrected[:, i], values.half[:, i])
+        measured[f"delta_{name}"] = Jackknife(deltas.value[:, i], deltas.corrected[:, i], deltas.half[:, i])
+    return measured
 
 
 def _measured(means: Means, u: Distribution, balanced: Bool[np.ndarray, " d_vocab"]) -> dict[str, float]:
-    q, nll_by_type = means.distribution, means.nll_by_class[balanced]
+    q = means.distribution
+    nll_by_type = means.nll_by_class[balanced]
     return {
         "kl": kl(u, q),
         "js": js(u, q),
@@ -102,25 +107,25 @@ def _balanced(predictions: MeanPredictions, u: Distribution) -> Bool[np.ndarray,
     return np.asarray(u * predictions.n_scored >= FEWEST_OCCURRENCES)
 
 
-def _corrected(name: str, found: Jackknife) -> dict[str, np.ndarray]:
+def _corrected(name: str, estimate: Jackknife) -> dict[str, np.ndarray]:
     """The value corrected for bias, and the interval around it."""
-    return {f"{name}_corrected": found.centred.value} | _ends(name, found.centred)
+    return {f"{name}_corrected": estimate.centred.value, **_ends(name, estimate.centred)}
 
 
-def _ends(name: str, found: Jackknife) -> dict[str, np.ndarray]:
-    return {f"{name}_low": found.low, f"{name}_high": found.high}
+def _ends(name: str, estimate: Jackknife) -> dict[str, np.ndarray]:
+    return {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _check_types(predictions: MeanPredictions, means: Sequence[Means], u: Distribution) -> None:
     real = predictions.head.real.cpu().numpy()
     foreign = np.flatnonzero((u > 0) & ~real)
     if len(foreign):
-        found = f"{len(foreign)} types in rows of the vocabulary that are not tokens of this model"
-        raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
-    for variant, one in zip(predictions.variants, means, strict=True):
-        if lost := ((one.distribution == 0) & (u > 0)).sum():
-            what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
-            raise ValueError(f"{what} everywhere, which is too small for float64; leave this scale out")
+        problem = f"{len(foreign)} types in rows of the vocabulary that are not tokens of this model"
+        raise ValueError(f"the unigram counts have {problem} (the first is {foreign[0]}); count with its tokenizer")
+    for variant, mean in zip(predictions.variants, means, strict=True):
+        if lost := ((mean.distribution == 0) & (u > 0)).sum():
+            subject = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
+            raise ValueError(f"{subject} everywhere, which is too small for float64; leave this scale out")
 
 
 def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict[str, float]:
@@ -136,14 +141,17 @@ def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict
         True
     """
     n = len(x)
-    line, spearman = stats.linregress(x, y), float(stats.spearmanr(x, y).statistic)
-    found = {"pearson": [line.rvalue], "spearman": [spearman], "slope": [line.slope]}
+    line = stats.linregress(x, y)
+    spearman = float(stats.spearmanr(x, y).statistic)
+    estimates = {"pearson": [line.rvalue], "spearman": [spearman], "slope": [line.slope]}
     if n > 3:
         half = _NORMAL * np.sqrt((1 + spearman**2 / 2) / (n - 3))
         with np.errstate(divide="ignore"):  # a correlation of 1
             z = np.arctanh(spearman)
         margin = stats.t.ppf(0.975, n - 2) * line.stderr
-        found["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)
-        found["spearman"] += [np.tanh(z - half), np.tanh(z + half)]
-        found["slope"] += [line.slope - margin, line.slope + margin]
-    return {name: float(end) for key, ends in found.items() for name, end in zip(with_ends([key]), ends, strict=False)}
+        estimates["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)
+        estimates["spearman"] += [np.tanh(z - half), np.tanh(z + half)]
+        estimates["slope"] += [line.slope - margin, line.slope + margin]
+    return {
+        name: float(end) for key, ends in estimates.items() for name, end in zip(with_ends([key]), ends, strict=False)
+    }

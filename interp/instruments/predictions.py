@@ -157,18 +157,19 @@ class MeanPredictions(LogitsObserver):
         if not variants:
             raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
         check_vocabulary(model)
-        described = [vars(v) | {"shift": None if v.shift is None else fingerprint(v.shift)} for v in variants]
+        described = [dict(vars(v), shift=None if v.shift is None else fingerprint(v.shift)) for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
-        names = [trunk_output(model)] if self._scales_fc else [hook_name(model, one) for one in self.reads]
+        names = [trunk_output(model)] if self._scales_fc else [hook_name(model, item) for item in self.reads]
         options: dict[str, Any] = {"variants": described, "grouped": grouped}
         for name, of_type in {"classes": classes, "bands": bands}.items():
             options[name] = None if of_type is None else fingerprint(of_type)
         super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, **options)
         self.variants = tuple(variants)
-        d_vocab, device = model.W_U.shape[1], model.W_U.device
+        d_vocab = model.W_U.shape[1]
+        device = model.W_U.device
         self._classes = torch.as_tensor(np.arange(d_vocab) if classes is None else classes, device=device)
         self._band_of = None if bands is None else torch.as_tensor(bands, device=device)
-        self._bands = [] if bands is None else [np.flatnonzero(bands == one) for one in range(bands.max() + 1)]
+        self._bands = [] if bands is None else [np.flatnonzero(bands == item) for item in range(bands.max() + 1)]
         if any(v.shift is not None for v in variants):
             self.head.refuse_cap("a vector added to them is not an edit of its head")
         if self._scales_fc:
@@ -180,14 +181,15 @@ class MeanPredictions(LogitsObserver):
         self._arrange(shifts)
         self._all_real = bool(self.head.real.all())
         self._room: Tensor | None = None
-        most, n_rows = MOST if grouped else 1, len(self._rows)
-        self.add_state("positions", (most,), "groups")
-        self.add_state("probability", (most, n_rows, d_vocab), "groups")  # divided by shared weights
+        n_groups = MOST if grouped else 1
+        n_rows = len(self._rows)
+        self.add_state("positions", (n_groups,), "groups")
+        self.add_state("probability", (n_groups, n_rows, d_vocab), "groups")  # divided by shared weights
         n_classes = int(self._classes.max()) + 1
-        self.add_state("nll", (most, n_rows, n_classes), "groups")
-        self.add_state("count", (most, n_classes), "groups")
+        self.add_state("nll", (n_groups, n_rows, n_classes), "groups")
+        self.add_state("count", (n_groups, n_classes), "groups")
         if self._bands:
-            self.add_state("calibration", (most, 4, n_rows, len(self._bands), _BINS), "groups")
+            self.add_state("calibration", (n_groups, 4, n_rows, len(self._bands), _BINS), "groups")
 
     def _arrange(self, shifts: Float[Tensor, "n_variants d_vocab"]) -> None:
         """Give each variant a row of the sums: all unedited ones the first, then those that share its exponential, then
@@ -201,7 +203,8 @@ class MeanPredictions(LogitsObserver):
         separate = [i for i, share in enumerate(shares) if not share]
         self._rows = [*unedited, *together, *separate]
         self._row_of = [self._rows.index(i) if edited[i] else 0 for i in range(len(edited))]
-        self._n_unedited, self._n_shared = len(unedited), len(unedited) + len(together)
+        self._n_unedited = len(unedited)
+        self._n_shared = len(unedited) + len(together)
         self._shifts, self._tops = shifts[self._rows], tops[self._rows]
         self._weights = (self._shifts - self._tops).exp_()
         self._weights[self._n_shared :] = 1.0
@@ -217,25 +220,27 @@ class MeanPredictions(LogitsObserver):
     def beside(self, batch: Batch) -> list[Tensor]:
         return [self.groups_of_positions(batch)]
 
-    def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
+    def read(self, logits: Tensor, targets: Tensor, *rest_values: Tensor) -> None:
         """Add the sums for some positions, from the logits, the activations that variants are computed from (the final
         residual stream if b_FC is scaled), and the group of each position."""
         if not len(targets):
             return
-        *activations, groups = others
+        *activations, groups = rest_values
         if bool((groups.diff() < 0).any()):
             groups, order = groups.sort(stable=True)
-            logits, targets, *activations = (one[order.to(one.device)] for one in (logits, targets, *activations))
-        found, lengths = (one.tolist() for one in torch.unique_consecutive(groups, return_counts=True))
+            logits, targets, *activations = (
+                tensor[order.to(tensor.device)] for tensor in (logits, targets, *activations)
+            )
+        present, lengths = (tensor.tolist() for tensor in torch.unique_consecutive(groups, return_counts=True))
         nll = torch.zeros(len(self._rows), len(targets), dtype=torch.float64, device=logits.device)
         mass = nll.new_zeros(len(self._rows), len(self._bands), len(targets))
-        sums = [nll.new_empty(len(self._rows), logits.shape[1]) for _ in found]
-        at = _Positions(targets, found, lengths, sums, nll, mass)
-        for row in range(self._n_shared if self._read_shared(logits, at) else 0, len(self._rows)):
-            self._read_one(self.edited(self._rows[row], logits, *activations), row, at)
+        sums = [nll.new_empty(len(self._rows), logits.shape[1]) for _ in present]
+        positions = _Positions(targets, present, lengths, sums, nll, mass)
+        for row in range(self._n_shared if self._read_shared(logits, positions) else 0, len(self._rows)):
+            self._read_one(self.edited(self._rows[row], logits, *activations), row, positions)
         _check_finite(nll[:, targets >= 0])
         parts = (targets.split(lengths), sums, nll.split(lengths, 1), mass.split(lengths, 2))
-        for group, true, probability, its_nll, its_mass in zip(found, *parts, strict=True):
+        for group, true, probability, its_nll, its_mass in zip(present, *parts, strict=True):
             scored = true >= 0
             self.add("positions", len(true), group=group)
             self.add("probability", probability, group=group)
@@ -250,7 +255,7 @@ class MeanPredictions(LogitsObserver):
         fc = self.variants[variant].fc
         return logits if fc == 1.0 else real_logits(self.head.encoder_logits(activations[0], fc), self.head.real)
 
-    def _read_shared(self, logits: Tensor, at: _Positions) -> bool:
+    def _read_shared(self, logits: Tensor, positions: _Positions) -> bool:
         """Fill in the rows of variants without a shift or with a moderate one, divided by their weights, from one
         exponential. Returns whether it did, because otherwise terms would be lost."""
         rows, edited = slice(self._n_shared), slice(self._n_unedited, self._n_shared)
@@ -261,14 +266,14 @@ class MeanPredictions(LogitsObserver):
         Z = over_types(e, self._weights[edited])[first:]
         log_Z = Z.log()
         _check_finite(log_Z)
-        if self._underflows(at.add_up(e, Z, rows), Z, logits.dtype):
+        if self._underflows(positions.add_up(e, Z, rows), Z, logits.dtype):
             return False
         if self._n_unedited:
-            self.look_unedited(logits, log_Z[0] + offset[:, 0], at.groups, at.lengths)
-        true = logits.gather(1, at.at_targets)[:, 0] - offset[:, 0].double()
-        at.nll[rows] = log_Z + self._tops[rows] - true - self._shifts[rows, at.at_targets[:, 0]]
+            self.look_unedited(logits, log_Z[0] + offset[:, 0], positions.groups, positions.lengths)
+        true = logits.gather(1, positions.at_targets)[:, 0] - offset[:, 0].double()
+        positions.nll[rows] = log_Z + self._tops[rows] - true - self._shifts[rows, positions.at_targets[:, 0]]
         for number, types in enumerate(self._bands):
-            at.mass[rows, number] = over_types(e[:, types], self._weights[edited, types])[first:] / Z
+            positions.mass[rows, number] = over_types(e[:, types], self._weights[edited, types])[first:] / Z
         return True
 
     def _exponentials(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,7 +286,7 @@ class MeanPredictions(LogitsObserver):
         super().discard()
         self._room = None
 
-    def _read_one(self, logits: Tensor, row: int, at: _Positions) -> None:
+    def _read_one(self, logits: Tensor, row: int, positions: _Positions) -> None:
         """Fill in the row of one variant, in float64 if its logits are shifted or its probabilities are too small for
         float32."""
         if bool(self._shifts[row].any()):
@@ -290,17 +295,17 @@ class MeanPredictions(LogitsObserver):
         Z = over_types(e)
         log_Z = Z.log()
         _check_finite(log_Z)
-        total = at.add_up(e, Z, slice(row, row + 1))
+        total = positions.add_up(e, Z, slice(row, row + 1))
         if logits.dtype != torch.float64 and self._underflows(total, Z, logits.dtype):
-            self._read_one(logits.double(), row, at)
+            self._read_one(logits.double(), row, positions)
             return
         if row < self._n_unedited:
-            self.look_unedited(logits, log_Z[0] + offset[:, 0], at.groups, at.lengths)
+            self.look_unedited(logits, log_Z[0] + offset[:, 0], positions.groups, positions.lengths)
         self.look(self._rows[row], logits, e, Z[0])
-        at.nll[row] = log_Z[0] + offset[:, 0] - logits.gather(1, at.at_targets)[:, 0]
+        positions.nll[row] = log_Z[0] + offset[:, 0] - logits.gather(1, positions.at_targets)[:, 0]
         for number, types in enumerate(self._bands):
-            at.mass[row, number] = over_types(e[:, types])[0] / Z[0]
-        for sums in at.sums:
+            positions.mass[row, number] = over_types(e[:, types])[0] / Z[0]
+        for sums in positions.sums:
             sums[row] /= self._weights[row]
 
     def look(self, variant: int, logits: Tensor, e: Tensor, Z: Tensor) -> None:
@@ -387,10 +392,11 @@ class MeanPredictions(LogitsObserver):
 
     def _sums(self, variant: int) -> list[np.ndarray]:
         """Sums by group: probabilities, NLL by class, positions, and how often the target is in each class."""
-        groups, row = self._groups, self._row_of[variant]
+        groups = self._groups
+        row = self._row_of[variant]
         sums = [self.state["probability"][groups, row] * self._weights[row], self.state["nll"][groups, row]]
         sums += [self.state[name][groups] for name in ("positions", "count")]
-        return [one.cpu().numpy() for one in sums]
+        return [tensor.cpu().numpy() for tensor in sums]
 
     @staticmethod
     def _means(probability: np.ndarray, nll: np.ndarray, positions: float, count: np.ndarray) -> Means:
@@ -407,9 +413,9 @@ def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Fl
     """For each band and bin of probability: the number of positions, the sum of their probabilities, how often the band
     was true, and the variance of that."""
     n, bands, _ = mass.shape
-    which = (mass * _BINS).long().clamp(0, _BINS - 1)
+    bin_of = (mass * _BINS).long().clamp(0, _BINS - 1)
     is_true = (true == torch.arange(bands, device=true.device)[:, None]).to(mass).expand(n, -1, -1)
     sums = mass.new_zeros(4, n, bands, _BINS)
     for into, values in zip(sums, (torch.ones_like(mass), mass, is_true, mass * (1 - mass)), strict=True):
-        into.scatter_add_(2, which, values)
+        into.scatter_add_(2, bin_of, values)
     return sums

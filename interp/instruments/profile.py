@@ -64,12 +64,13 @@ class DimensionProfile(KeyObserver):
         """One row per state, class and dimension, including the class `all`."""
         by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
         by_class = rearrange(by_class, "layer part key_class dim -> part layer key_class dim")
-        every = reduce(moments.merged, by_class.unbind(2))
-        found = torch.cat([by_class, every[:, :, None]], 2)
+        all_classes = reduce(moments.merged, by_class.unbind(2))
+        with_all = torch.cat([by_class, all_classes[:, :, None]], 2)
         largest = torch.cat([largest, largest.amax(1, keepdim=True)], 1)
         keys = {"state": self.layers, "key_class": [*self.names, "all"], "dim": range(largest.shape[2])}
-        columns = {"mean": moments.mean(found), "sd": moments.variance(found).sqrt(), "max_abs": largest}
-        table = table_of(keys, columns | {"n_tokens": found[0].long()})
+        columns = {"mean": moments.mean(with_all), "sd": moments.variance(with_all).sqrt(), "max_abs": largest}
+        columns["n_tokens"] = with_all[0].long()
+        table = table_of(keys, columns)
         return table[["state", "dim", *table.columns.drop(["state", "dim"])]]
 
 
@@ -82,7 +83,9 @@ class DimensionCorrelations(Observer):
 
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
         super().__init__(model.W_U.device, log_unigram=fingerprint(log_unigram))
-        self.model, self.log_unigram, self.layers = model, log_unigram.double(), range(model.cfg.n_layers)
+        self.model = model
+        self.log_unigram = log_unigram.double()
+        self.layers = range(model.cfg.n_layers)
         for layer in self.layers:
             self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, model.cfg.d_model), "moments")
 
@@ -91,7 +94,9 @@ class DimensionCorrelations(Observer):
         return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
 
     def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
-        seen, block, real = span(self.model, layer), view(self.model).attention(layer), batch.mask.bool()
+        seen = span(self.model, layer)
+        block = view(self.model).attention(layer)
+        real = batch.mask.bool()
 
         def read(attention: Tensor, x: Tensor) -> None:
             attention = attention.mean(1)
@@ -103,9 +108,9 @@ class DimensionCorrelations(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        found = torch.stack([self.state[f"{layer}.moments"] for layer in self.layers], 1)
-        frequency, attention = moments.correlation(found).unbind(1)
-        columns = {"log_unigram": frequency, "attention_received": attention, "n_tokens": found[0, :, 0].long()}
+        layer_moments = torch.stack([self.state[f"{layer}.moments"] for layer in self.layers], 1)
+        frequency, attention = moments.correlation(layer_moments).unbind(1)
+        columns = {"log_unigram": frequency, "attention_received": attention, "n_tokens": layer_moments[0, :, 0].long()}
         return table_of({"layer": self.layers, "dim": range(self.model.cfg.d_model)}, columns)
 
 
@@ -175,12 +180,18 @@ def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule:
     check_rule(k, rule)
     table = _scored(profile)
     parts = []
-    for one in get_args(Rule):
-        found = find_outliers(profile, k=k if one == rule else None, rule=one).groupby("state").size()
-        limits = _thresholds(table, k if one == rule else None, one).groupby(table["state"]).agg(["first", "size"])
+    for counted_rule in get_args(Rule):
+        n_outliers = (
+            find_outliers(profile, k=k if counted_rule == rule else None, rule=counted_rule).groupby("state").size()
+        )
+        limits = (
+            _thresholds(table, k if counted_rule == rule else None, counted_rule)
+            .groupby(table["state"])
+            .agg(["first", "size"])
+        )
         in_noise = [noise_count(size, limit) for limit, size in limits.itertuples(index=False)]
-        part = {"rule": one, "k": limits["first"], "n_outliers": found.reindex(limits.index, fill_value=0)}
-        parts.append(pd.DataFrame(part | {"in_noise": in_noise}))
+        part = pd.DataFrame({"rule": counted_rule, "k": limits["first"]})
+        parts.append(part.assign(n_outliers=n_outliers.reindex(limits.index, fill_value=0), in_noise=in_noise))
     return pd.concat(parts).rename_axis("state").reset_index().sort_values("state", kind="stable", ignore_index=True)
 
 
@@ -225,11 +236,11 @@ def _scored(profile: pd.DataFrame) -> pd.DataFrame:
     state = table["state"]
     means = table["mean"].groupby(state)
     sd = means.transform("std", ddof=0)
-    apart = table["mean"] - means.transform("median")
-    spread = 1.4826 * apart.abs().groupby(state).transform("median")
-    spread = spread.where(spread > 0, 1.2533 * apart.abs().groupby(state).transform("mean"))
+    deviation = table["mean"] - means.transform("median")
+    spread = 1.4826 * deviation.abs().groupby(state).transform("median")
+    spread = spread.where(spread > 0, 1.2533 * deviation.abs().groupby(state).transform("mean"))
     z = (table["mean"] - means.transform("mean")) / sd.where(sd > 0)
-    return table.assign(z=z, robust_z=apart / spread.where(spread > 0))
+    return table.assign(z=z, robust_z=deviation / spread.where(spread > 0))
 
 
 def _thresholds(table: pd.DataFrame, k: float | int | None, rule: Rule) -> pd.Series:

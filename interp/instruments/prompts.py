@@ -75,19 +75,20 @@ def prompts(
     n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
     if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
-    whole, tokenizer = prompt_tokens + new_tokens, tokenizer_of(model)
+    n_tokens = prompt_tokens + new_tokens
+    tokenizer = tokenizer_of(model)
     before, _ = frame(model, bos).alone
-    if len(before) + whole > model.cfg.n_ctx:
+    if len(before) + n_tokens > model.cfg.n_ctx:
         lengths = f"prompts of {prompt_tokens + len(before)} tokens and {new_tokens} new tokens"
         raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
     corpus = load(text, limit=limit, column=column)
     texts = (ids[unframed(ids, before, [])] for ids in tokens_of(corpus, tokenizer))
-    found = _drawn((ids[:whole] for ids in texts if len(ids) >= whole), n, seed)
-    if len(found) < n:
-        long = f"{count(len(found), 'text')} of at least {whole} tokens"
+    drawn = _drawn((ids[:n_tokens] for ids in texts if len(ids) >= n_tokens), n, seed)
+    if len(drawn) < n:
+        long = f"{count(len(drawn), 'text')} of at least {n_tokens} tokens"
         instead = "ask for fewer (n) or shorter ones (prompt_tokens), or give more text"
         raise ValueError(f"{corpus.name} has {long}, expected {n}; {instead}")
-    ids = np.array(found, dtype=np.int64)
+    ids = np.array(drawn, dtype=np.int64)
     first = np.tile(np.array(before, dtype=np.int64), (n, 1))
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
@@ -98,10 +99,10 @@ def prompts(
     return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
 
 
-def check_prompts(model: Model, given: Prompts) -> None:
+def check_prompts(model: Model, prompts: Prompts) -> None:
     """Raise ValueError if these prompts were made with another tokenizer."""
-    own = model.tokenizer is not None and tokenizer_hash(model.tokenizer)
-    if own and given.settings.get("tokenizer", own) != own:
+    own_hash = model.tokenizer is not None and tokenizer_hash(model.tokenizer)
+    if own_hash and prompts.settings.get("tokenizer", own_hash) != own_hash:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
 
 
@@ -109,9 +110,9 @@ def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:
     """n random rows, all equally likely, in their original order, by Algorithm R of Vitter (1985), which stores n
     rows."""
     rng = np.random.default_rng(seed)
-    kept: dict[int, tuple[int, list[int]]] = {}
+    reservoir: dict[int, tuple[int, list[int]]] = {}
     for number, row in enumerate(rows):
         place = number if number < n else int(rng.integers(number + 1))
         if place < n:
-            kept[place] = number, row
-    return [row for _, row in sorted(kept.values())]
+            reservoir[place] = number, row
+    return [row for _, row in sorted(reservoir.values())]

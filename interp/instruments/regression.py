@@ -73,13 +73,13 @@ def regressions(
     embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
 ) -> list[Regression]:
     """`fit_arrays` for several α. Those that use the same types share one decomposition."""
-    kept = [taking_part(embeddings, alpha, use) for alpha in alphas]
-    found: dict[int, Regression] = {}
-    for keep in {keep.tobytes(): keep for keep in kept}.values():
-        these = [i for i, other in enumerate(kept) if np.array_equal(keep, other)]
-        targets = [minus_log(alphas[i][keep]) for i in these]
-        found |= zip(these, least_squares(embeddings.of(keep), *targets)[1], strict=True)
-    return [found[i] for i in range(len(alphas))]
+    masks = [taking_part(embeddings, alpha, use) for alpha in alphas]
+    fitted: dict[int, Regression] = {}
+    for mask in {mask.tobytes(): mask for mask in masks}.values():
+        members = [i for i, other in enumerate(masks) if np.array_equal(mask, other)]
+        targets = [minus_log(alphas[i][mask]) for i in members]
+        fitted |= zip(members, least_squares(embeddings.of(mask), *targets)[1], strict=True)
+    return [fitted[i] for i in range(len(alphas))]
 
 
 def taking_part(
@@ -89,8 +89,8 @@ def taking_part(
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
     if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
-        what = "has NaN or infinite values" if len(embeddings) == len(alpha) else f"is over {len(embeddings)} types"
-        raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
+        problem = "has NaN or infinite values" if len(embeddings) == len(alpha) else f"is over {len(embeddings)} types"
+        raise ValueError(f"W_U {problem}; expected finite embeddings of the {len(alpha)} types of alpha")
     use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
     if use.dtype != bool or use.shape != alpha.shape:
         raise ValueError(f"use must be a bool for each of the {len(alpha)} types, found {use.dtype} {use.shape}")
@@ -110,22 +110,28 @@ def least_squares(
     n = len(embeddings)
     if n < 2:
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
-    found = decompose(embeddings, np.column_stack(targets))
-    if n <= found.rank + 1:
-        how = "give text with more types"
+    decomposition = decompose(embeddings, np.column_stack(targets))
+    if n <= decomposition.rank + 1:
+        remedy = "give text with more types"
         if n == (n_real or embeddings.W_U.shape[1]):
-            how = "the vocabulary has no others, so this regression needs a model with more types or fewer dimensions"
-        raise ValueError(f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; {how}")
+            remedy = (
+                "the vocabulary has no others, so this regression needs a model with more types or fewer dimensions"
+            )
+        raise ValueError(
+            f"{n} usable types can be fitted exactly by {decomposition.rank} independent dimensions; {remedy}"
+        )
     if not all(np.ptp(target) > 0 for target in targets):
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
-    if not found.rank:
+    if not decomposition.rank:
         raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
-    intercepts = found.level - found.mean @ found.slopes
+    intercepts = decomposition.level - decomposition.mean @ decomposition.slopes
     with np.errstate(over="ignore"):
-        slopes = np.ldexp(found.slopes, -found.exponent)
+        slopes = np.ldexp(decomposition.slopes, -decomposition.exponent)
     if not np.isfinite(slopes).all():
         largest = embeddings.largest
         raise ValueError(f"the output embeddings are at most {largest:.0e}, too small for a slope in float64")
-    adjusted = 1 - (1 - found.r2) * (n - 1) / (n - found.rank - 1)
-    numbers = zip(slopes.T, intercepts.tolist(), found.r2.tolist(), adjusted.tolist(), strict=True)
-    return found, [Regression(*one, n_types=n, n_dims=embeddings.d_model, rank=found.rank) for one in numbers]
+    adjusted = 1 - (1 - decomposition.r2) * (n - 1) / (n - decomposition.rank - 1)
+    numbers = zip(slopes.T, intercepts.tolist(), decomposition.r2.tolist(), adjusted.tolist(), strict=True)
+    return decomposition, [
+        Regression(*estimates, n_types=n, n_dims=embeddings.d_model, rank=decomposition.rank) for estimates in numbers
+    ]

@@ -40,8 +40,10 @@ intervals."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """The labels that columns of scores depend on; see `interp.results.dense.Dense.of_table`."""
-_EMPTY: dict[str, Any] = dict.fromkeys(("mean", "centred_mean", "ln_bias_mean"), np.empty((0,) * len(KEY)))
-NO_SCORES = Dense.of(dict.fromkeys(KEY, ()) | _EMPTY | {"n_pairs": (SCORES["fewer"]["n_pairs"], np.empty((0, 0)))}, KEY)
+_EMPTY: dict[str, Any] = dict.fromkeys(KEY, ())
+_EMPTY.update(dict.fromkeys(("mean", "centred_mean", "ln_bias_mean"), np.empty((0,) * len(KEY))))
+_EMPTY["n_pairs"] = (SCORES["fewer"]["n_pairs"], np.empty((0, 0)))
+NO_SCORES = Dense.of(_EMPTY, KEY)
 """The scores of a model in which they cannot be decomposed."""
 TOTALS = [*KEY[:3], *(f"{of}{end}" for end in ("", "_low", "_high") for of in ("contributions", "key_bias", "score"))]
 """The columns of `ScoreContributions.totals`."""
@@ -87,12 +89,12 @@ class ScoreContributions(GroupedKeyObserver):
         self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
         if centred:
             self.add_to_layers(centred=of_dims)
-        apart = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads of equal weight are averaged
-        self.has_gaps = 8 * MOST * len(chosen) * math.prod(apart) <= MOST_BYTES
+        gap_shape = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads of equal weight are averaged
+        self.has_gaps = 8 * MOST * len(chosen) * math.prod(gap_shape) <= MOST_BYTES
         for layer in chosen:
             self.add_groups(layer, "total", (*shape, 3))  # of dimensions, of b_K, and the weight
             if self.has_gaps:
-                self.add_groups(layer, "apart", apart)
+                self.add_groups(layer, "apart", gap_shape)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
@@ -117,10 +119,12 @@ class ScoreContributions(GroupedKeyObserver):
         """Add the sums of this batch."""
         x = keys.zero_padded(circuit.attn_input(x).to(keys.one_hot))
         q = keys.zero_padded(circuit.rotate(q).to(x))
-        one_hot, counts, u = keys.one_hot, circuit.span.up_to(keys.counts), None
+        one_hot = keys.one_hot
+        counts = circuit.span.up_to(keys.counts)
+        u = None
         n_seen = counts.sum(-1).clamp(min=1)
         if self.average == "sentence":  # the mean over all keys does not follow from those of the classes
-            one_hot, counts = (torch.cat([of, of.sum(-1, keepdim=True)], -1) for of in (one_hot, counts))
+            one_hot, counts = (torch.cat([tensor, tensor.sum(-1, keepdim=True)], -1) for tensor in (one_hot, counts))
         mass = counts[:, :, None]
         if patterns is not None:
             u, mass = attended_queries(circuit, q, one_hot, patterns)
@@ -128,25 +132,27 @@ class ScoreContributions(GroupedKeyObserver):
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
         weight = of_sentence if self.average == "sentence" else torch.ones_like(mass_of_row)
-        layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
+        layer = circuit.layer
+        shape = (q.shape[2], counts.shape[2])
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         groups = torch.tensor(self.groups_of(keys.batch), device=x.device)
-        found, group = groups.unique(return_inverse=True)
+        present, group = groups.unique(return_inverse=True)
         share = (mass / n_seen[:, :, None, None]).to(q)
-        rows = Rows(q, x, keys.real, one_hot, weight.to(q), share, u, group, len(found))
+        rows = Rows(q, x, keys.real, one_hot, weight.to(q), share, u, group, len(present))
         of_texts = (weight * mass_of_row).expand(-1, *shape)
         if patterns is None and not circuit.span.causal:
-            sums, total, bias, apart = self._of_rows(circuit, rows)
+            sums, total, bias, by_dim = self._of_rows(circuit, rows)
         else:
-            sums, total, bias, apart = self._of_pairs(circuit, rows)
-            groups, of_texts = found, rows.by_group(of_texts)
-        for name, each in zip(("contribution", "query", "centred"), sums, strict=False):
-            self.add(f"{layer}.{name}", each)
+            sums, total, bias, by_dim = self._of_pairs(circuit, rows)
+            groups = present
+            of_texts = rows.by_group(of_texts)
+        for name, values in zip(("contribution", "query", "centred"), sums, strict=False):
+            self.add(f"{layer}.{name}", values)
         totals = torch.stack([total.to(of_texts), bias.to(of_texts), of_texts], -1)
         self.add_to_groups(f"{layer}.total", totals, groups)
-        if apart is not None:
-            self.add_to_groups(f"{layer}.apart", apart, groups)
+        if by_dim is not None:
+            self.add_to_groups(f"{layer}.apart", by_dim, groups)
 
     def _of_rows(self, circuit: QKCircuit, rows: Rows) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
         """`_of_pairs` of rows in which every query sees every key, from two vectors per row, and by row instead of by
@@ -154,32 +160,38 @@ class ScoreContributions(GroupedKeyObserver):
 
         `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
         """
-        q, weight = rows.q.sum(1), rows.weight[:, 0]
+        q = rows.q.sum(1)
+        weight = rows.weight[:, 0]
         directions = einsum(
             q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model"
         )
-        sums, counts = rows.one_hot.mT @ rows.x, rows.one_hot.sum(1)
+        sums = rows.one_hot.mT @ rows.x
+        counts = rows.one_hot.sum(1)
         centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
-        found = [sums * weight[..., None]] + [centred * weight[..., None]] * self.centred
-        total = einsum(directions, found[0], "batch head d_model, batch classes d_model -> batch head classes")
+        class_sums = [sums * weight[..., None]] + [centred * weight[..., None]] * self.centred
+        total = einsum(directions, class_sums[0], "batch head d_model, batch classes d_model -> batch head classes")
         bias = einsum(q, circuit.b_K.to(q), "batch head d_head, head d_head -> batch head")
         bias = bias[..., None] * (weight * counts)[:, None]
-        apart = directions.mean(1)[:, None, None] * found[-1][:, None] if self.has_gaps else None
-        over_rows = [torch.stack([(directions * one[:, None]).sum(0) for one in each.unbind(1)], 1) for each in found]
+        by_dim = directions.mean(1)[:, None, None] * class_sums[-1][:, None] if self.has_gaps else None
+        over_rows = [
+            torch.stack([(directions * of_class[:, None]).sum(0) for of_class in values.unbind(1)], 1)
+            for values in class_sums
+        ]
         query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
-        return [over_rows[0], query, *over_rows[1:]], total, bias, apart
+        return [over_rows[0], query, *over_rows[1:]], total, bias, by_dim
 
     def _of_pairs(self, circuit: QKCircuit, rows: Rows) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
         """Sums over pairs: contributions, queries, and key-centred contributions if any; and by group of texts, the
         contributions of all dimensions, those of b_K, and of each dimension what gaps are made of."""
         sums_to_one = self.weights == "mean" and self.average == "pair"
         sums = pair_sums(circuit, rows, centred=self.centred, sums_to_one=sums_to_one)
-        total, bias = sums[0].sum(-1), _of_key_bias(circuit, sums[1])
-        apart = None
+        total = sums[0].sum(-1)
+        bias = _of_key_bias(circuit, sums[1])
+        by_dim = None
         if self.has_gaps:
-            apart = sums[2] if self.centred else sums[0]
-            apart = apart.mean(1, keepdim=True) if self.weights == "mean" else apart
-        return [each.sum(0) for each in sums], total, bias, apart
+            by_dim = sums[2] if self.centred else sums[0]
+            by_dim = by_dim.mean(1, keepdim=True) if self.weights == "mean" else by_dim
+        return [values.sum(0) for values in sums], total, bias, by_dim
 
     @property
     def scores(self) -> Dense:
@@ -188,7 +200,8 @@ class ScoreContributions(GroupedKeyObserver):
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())
         number, _ = number_types(math.prod(shape))
-        mean, ln_bias = np.empty(shape, number), np.broadcast_to(number(0), shape)
+        mean = np.empty(shape, number)
+        ln_bias = np.broadcast_to(number(0), shape)
         centred = np.empty(shape, number) if self.centred else np.broadcast_to(number(np.nan), shape)
         for place, circuit in enumerate(self._circuits):
             mean[place] = self._mean("contribution", circuit).cpu().numpy()
@@ -197,9 +210,10 @@ class ScoreContributions(GroupedKeyObserver):
             if circuit.ln_bias is not None:
                 ln_bias = ln_bias if ln_bias.flags.writeable else np.zeros(shape, number)
                 ln_bias[place] = self._of_ln_bias(circuit, circuit.ln_bias).cpu().numpy()
-        pairs = self._with_all(self.of_layers("pairs")).long().cpu().numpy()
-        columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
-        return Dense.of(labels | columns | {"n_pairs": (SCORES["fewer"]["n_pairs"], pairs)}, KEY)
+        pairs = self._with_all_keys(self.of_layers("pairs")).long().cpu().numpy()
+        columns: dict[str, Any] = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
+        columns["n_pairs"] = (SCORES["fewer"]["n_pairs"], pairs)
+        return Dense.of({**labels, **columns}, KEY)
 
     @property
     def totals(self) -> pd.DataFrame:
@@ -213,18 +227,22 @@ class ScoreContributions(GroupedKeyObserver):
         columns["score"] = columns["contributions"] + columns["key_bias"]
         half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits]).to(columns["score"].device)
         for name, reach in zip(("contributions", "key_bias", "score"), half.unbind(-1), strict=True):
-            columns |= {f"{name}_low": columns[name] - reach, f"{name}_high": columns[name] + reach}
+            columns[f"{name}_low"] = columns[name] - reach
+            columns[f"{name}_high"] = columns[name] + reach
         return self.by_head(columns)[TOTALS]
 
     def _half_of_totals(self, circuit: QKCircuit) -> Float[Tensor, "head classes totals"]:
         """Half the width of the intervals of a layer's totals."""
         sums = np.stack(
-            [self._with_all(torch.from_numpy(one)).numpy() for one in self.by_group(circuit.layer, "total")]
+            [
+                self._with_all_keys(torch.from_numpy(group_sums)).numpy()
+                for group_sums in self.by_group(circuit.layer, "total")
+            ]
         )
         parts, weight = sums[..., :2], sums[..., 2:]
         parts = np.concatenate([parts, parts.sum(-1, keepdims=True)], -1)
-        found = self.jackknife(np.divide, parts, weight)
-        return torch.from_numpy(found.half) / (circuit.scale if self.scaled else 1.0)
+        intervals = self.jackknife(np.divide, parts, weight)
+        return torch.from_numpy(intervals.half) / (circuit.scale if self.scaled else 1.0)
 
     def gap_half(self, rows: pd.DataFrame) -> pd.Series:
         """Half the width of the 95 % interval of gaps, averaged over heads.
@@ -235,16 +253,20 @@ class ScoreContributions(GroupedKeyObserver):
         half = pd.Series(np.nan, rows.index)
         for circuit in self._circuits if self.has_gaps else ():
             part = rows[rows["layer"] == circuit.layer]
-            of = [self.classes.names.index(name) for name in part["key_class"]]
-            other, dims = [self.classes.names.index("other")] * len(part), part["dim"].to_list()
-            sums, weight = self.by_group(circuit.layer, "apart"), self.by_group(circuit.layer, "total")[..., 2]
+            classes = [self.classes.names.index(name) for name in part["key_class"]]
+            others = [self.classes.names.index("other")] * len(part)
+            dims = part["dim"].to_list()
+            sums = self.by_group(circuit.layer, "apart")
+            weight = self.by_group(circuit.layer, "total")[..., 2]
             weight = weight[:, : sums.shape[1]]
-            each = [one for side in (of, other) for one in (sums[:, :, side, dims], weight[:, :, side])]
-            found = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *each)
-            half[part.index] = found.half / (circuit.scale if self.scaled else 1.0)
+            arguments = [
+                group_sums for side in (classes, others) for group_sums in (sums[:, :, side, dims], weight[:, :, side])
+            ]
+            intervals = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *arguments)
+            half[part.index] = intervals.half / (circuit.scale if self.scaled else 1.0)
         return half
 
-    def half_beyond(self, layer: int, key_class: str, dims: list[int], others: list[int]) -> float:
+    def half_beyond(self, layer: int, key_class: str, dims: list[int], compared_dims: list[int]) -> float:
         """Half the width of the 95 % interval of the share of a gap, averaged over heads, that some dimensions have,
         minus that of others."""
         if not self.has_gaps:
@@ -256,15 +278,16 @@ class ScoreContributions(GroupedKeyObserver):
         def beyond(sums: np.ndarray, weight: np.ndarray) -> np.ndarray:
             of_class, of_other = (sums / weight).mean(0)
             gap = of_class - of_other
-            return np.asarray((gap[dims].sum() - gap[others].sum()) / gap.sum())
+            return np.asarray((gap[dims].sum() - gap[compared_dims].sum()) / gap.sum())
 
         return float(self.jackknife(beyond, sums, weight).half)
 
     @property
     def intervals(self) -> dict[str, Any]:
-        if self.has_gaps:
-            return super().intervals
-        return super().intervals | {"no_gaps": "sums by group of texts and dimension would take more than 256 MiB"}
+        intervals = super().intervals
+        if not self.has_gaps:
+            intervals["no_gaps"] = "sums by group of texts and dimension would take more than 256 MiB"
+        return intervals
 
     @property
     def _circuits(self) -> Iterator[QKCircuit]:
@@ -272,7 +295,7 @@ class ScoreContributions(GroupedKeyObserver):
 
     def _mean(self, name: str, circuit: QKCircuit) -> Float[Tensor, "head classes d"]:
         """A state of one layer, averaged over pairs, for the classes that have tokens and for all keys."""
-        sums, weight = (self._with_all(self.state[f"{circuit.layer}.{one}"]) for one in (name, "weight"))
+        sums, weight = (self._with_all_keys(self.state[f"{circuit.layer}.{state}"]) for state in (name, "weight"))
         mean = sums / weight[..., None]
         return mean / circuit.scale if self.scaled else mean
 
@@ -280,10 +303,10 @@ class ScoreContributions(GroupedKeyObserver):
     def names(self) -> list[str]:
         return [*super().names, "all"]
 
-    def _with_all(self, sums: Float[Tensor, "rows classes *rest"]) -> Float[Tensor, "rows present *rest"]:
+    def _with_all_keys(self, sums: Float[Tensor, "rows classes *rest"]) -> Float[Tensor, "rows present *rest"]:
         """The sums of the classes that have tokens, and of all keys."""
-        every = sums[:, -1:] if self.average == "sentence" else sums.sum(1, keepdim=True)
-        return torch.cat([sums[:, self.present], every], 1)
+        all_keys = sums[:, -1:] if self.average == "sentence" else sums.sum(1, keepdim=True)
+        return torch.cat([sums[:, self.present], all_keys], 1)
 
     def _of_ln_bias(
         self, circuit: QKCircuit, ln_bias: Float[Tensor, " d_model"]

@@ -59,18 +59,19 @@ def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
     check_table(scores, "scores", [*row_key, "mean"], row_key)
     column = "centred_mean" if "centred_mean" in scores and scores["centred_mean"].notna().any() else "mean"
     scores = scores[scores["key_class"] != "all"]
-    is_other, beside = scores["key_class"] == "other", ["layer", "head", "dim"]
-    other = scores[is_other].set_index(beside)[column].rename("other")
-    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
+    is_other = scores["key_class"] == "other"
+    place = ["layer", "head", "dim"]
+    other = scores[is_other].set_index(place)[column].rename("other")
+    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=place)
     table["gap"] = table[column] - table["other"]
     if (lacking := table["gap"].isna()).any():
         raise _lacking(column, table.loc[lacking, row_key].iloc[0].to_dict())
     gap = table["gap"].to_numpy(float)
-    found: dict[str, np.ndarray] = {name: np.empty(len(gap), kind) for name, kind in _GAP_COLUMNS.items()}
+    columns: dict[str, np.ndarray] = {name: np.empty(len(gap), kind) for name, kind in _GAP_COLUMNS.items()}
     for places in table.groupby(row_key[:3], sort=False).indices.values():
         for name, values in _shares(gap[places]).items():
-            found[name][places] = values
-    return table[row_key].assign(**found).reset_index(drop=True)
+            columns[name][places] = values
+    return table[row_key].assign(**columns).reset_index(drop=True)
 
 
 def _dense_gaps(scores: Dense) -> Dense:
@@ -79,15 +80,16 @@ def _dense_gaps(scores: Dense) -> Dense:
     if scores.dims != KEY or "mean" not in arrays:
         expected = f"a mean by {', '.join(KEY)}"
         raise ValueError(f"found scores {scores!r}, expected {expected}; give the unmodified scores of a study")
-    column, classes = "mean", arrays.indexes["key_class"]
+    column = "mean"
+    classes = arrays.indexes["key_class"]
     if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
         column = "centred_mean"
     special = classes[~classes.isin(["other", "all"])] if "other" in classes else classes[:0]
-    labels = {dim: arrays.indexes[dim] for dim in KEY} | {"key_class": special}
+    labels = {dim: special if dim == "key_class" else arrays.indexes[dim] for dim in KEY}
     shape = tuple(len(of_dim) for of_dim in labels.values())
-    number, whole = number_types(math.prod(shape))
-    kinds = {name: number if kind is float else whole for name, kind in _GAP_COLUMNS.items()}
-    found = {name: np.empty(shape[:3] if name in GAPS["fewer"] else shape, kind) for name, kind in kinds.items()}
+    number, integer = number_types(math.prod(shape))
+    kinds = {name: number if kind is float else integer for name, kind in _GAP_COLUMNS.items()}
+    gaps = {name: np.empty(shape[:3] if name in GAPS["fewer"] else shape, kind) for name, kind in kinds.items()}
     for place, layer in enumerate(labels["layer"] if len(special) else []):
         means = arrays[column][place].astype(np.float64)
         gap = (means.sel(key_class=special) - means.sel(key_class="other")).to_numpy()
@@ -95,8 +97,8 @@ def _dense_gaps(scores: Dense) -> Dense:
             row = [labels[dim][number] for dim, number in zip(KEY[1:], lacking[0], strict=True)]
             raise _lacking(column, dict(zip(KEY, [layer, *row], strict=True)))
         for name, values in _shares(gap).items():
-            found[name][place] = values
-    columns = {name: (GAPS["fewer"].get(name, KEY), values) for name, values in found.items()}
+            gaps[name][place] = values
+    columns = {name: (GAPS["fewer"].get(name, KEY), values) for name, values in gaps.items()}
     return Dense.of(labels | columns, KEY)
 
 
@@ -107,18 +109,18 @@ def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:
 def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:
     """The columns of `gaps`, with dimensions on the last axis. Counts have one value for all dimensions."""
     rank = np.empty(gap.shape, int)
-    share, order, n_dims = _of_whole(gap)
+    share, order, n_dims = _of_sum(gap)
     np.put_along_axis(rank, order, np.arange(1, gap.shape[-1] + 1), -1)
-    abs_share, _, n_dims_abs = _of_whole(np.abs(gap))
+    abs_share, _, n_dims_abs = _of_sum(np.abs(gap))
     return dict(zip(_GAP_COLUMNS, (gap, share, rank, n_dims, abs_share, n_dims_abs), strict=True))
 
 
-def _of_whole(
+def _of_sum(
     parts: Float[np.ndarray, "*of dim"],
 ) -> tuple[Float[np.ndarray, "*of dim"], Int[np.ndarray, "*of dim"], Int[np.ndarray, "*of"]]:
     """Shares of the sum (NaN if that is 0), their order with the largest first, and how many of them make up 90 %."""
-    whole = parts.sum(-1, keepdims=True)
-    shares = parts / np.where(whole == 0, np.nan, whole)
+    total = parts.sum(-1, keepdims=True)
+    shares = parts / np.where(total == 0, np.nan, total)
     order = np.argsort(-shares, axis=-1, kind="stable")
     reached = np.take_along_axis(shares, order, -1).cumsum(-1) >= 0.9 - 1e-12
-    return shares, order, np.where(whole[..., 0] == 0, 0, reached.argmax(-1) + 1)
+    return shares, order, np.where(total[..., 0] == 0, 0, reached.argmax(-1) + 1)

@@ -78,14 +78,15 @@ def fewest_tokens(model: Model) -> int:
 def why_too_short(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
     """Why no row of a text has a position that counts, or None if one has. Reads up to the first row that has, without
     the model."""
-    spans, longest = {span(model, layer) for layer in check_layers(model, layers)}, 0
+    spans = {span(model, layer) for layer in check_layers(model, layers)}
+    longest = 0
     for batch in text:
         real = batch.mask.bool()
         if any(_Counted.of(seen, real, [0]).here[:, 0].any() for seen in spans):
             return None
         longest = max(longest, int(real.sum(1).max()))
-    how = "give longer texts or a larger context"
-    return f"{_too_short(model)} and the longest row of this text has {longest}; {how}"
+    remedy = "give longer texts or a larger context"
+    return f"{_too_short(model)} and the longest row of this text has {longest}; {remedy}"
 
 
 def _too_short(model: Model) -> str:
@@ -129,7 +130,8 @@ class Sinks(KeyObserver):
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, epsilon=epsilon)
         self.epsilon = checked_epsilon(epsilon)
-        heads, n_ctx = model.cfg.n_heads, int(model.cfg.n_ctx)
+        heads = model.cfg.n_heads
+        n_ctx = int(model.cfg.n_ctx)
         if n_ctx < fewest_tokens(model):
             raise ValueError(f"{_too_short(model)} longer than the model's context of {n_ctx}")
         self.starts = position_bins(n_ctx)
@@ -168,7 +170,7 @@ class Sinks(KeyObserver):
         q = circuit.rotate(q).to(keys.one_hot) * counted.queries[..., None, None]
         k = circuit.rotate(k).to(q)
         k_size = k.norm(dim=-1)
-        k, k_size = (one.repeat_interleave(q.shape[2] // k.shape[2], 2) for one in (k, k_size))
+        k, k_size = (vectors.repeat_interleave(q.shape[2] // k.shape[2], 2) for vectors in (k, k_size))
         q_size = q.norm(dim=-1)
         tiny = torch.finfo(q.dtype).tiny
         of_viewers = circuit.span.over_queries
@@ -195,11 +197,14 @@ class Sinks(KeyObserver):
         """
         sums = self._sums
         attention, rate = (sums.interval(partial(_Totals.mean, name=name)) for name in ("attention", "above"))
-        columns: dict[str, Any] = {"attention": attention[0], "attention_low": attention[1].clip(0)}
-        columns |= {"attention_high": attention[2].clip(max=1), "rate": rate[0], "rate_low": rate[1].clip(0)}
-        columns |= {"rate_high": rate[2].clip(max=1), "uniform": sums.whole.uniform[:, None]}
-        columns |= {name: sums.whole.mean(name) for name in (*_PAIRS, "value_norm")}
-        columns |= sums.whole.split()._asdict() | {"n_keys": sums.whole.n_keys[:, None]}
+        columns: dict[str, Any] = {"uniform": sums.whole.uniform[:, None], "n_keys": sums.whole.n_keys[:, None]}
+        for name, (value, low, high) in (("attention", attention), ("rate", rate)):
+            columns[name] = value
+            columns[f"{name}_low"] = low.clip(0)
+            columns[f"{name}_high"] = high.clip(max=1)
+        for name in (*_PAIRS, "value_norm"):
+            columns[name] = sums.whole.mean(name)
+        columns.update(sums.whole.split()._asdict())
         keys = {"layer": self.layers, "head": range(self.model.cfg.n_heads)}
         return self._tidy(keys, columns, _HEADS)
 
@@ -209,9 +214,11 @@ class Sinks(KeyObserver):
         attention_high, uniform, n_keys). `rate` is the sink rate of a layer."""
         sums = self._sums
         columns: dict[str, Any] = {"uniform": sums.whole.uniform, "n_keys": sums.whole.n_keys}
-        for name, of in (("rate", "above"), ("attention", "attention")):
-            value, low, high = sums.interval(partial(_over_heads, name=of))
-            columns |= {name: value, f"{name}_low": low.clip(0), f"{name}_high": high.clip(max=1)}
+        for name, total in (("rate", "above"), ("attention", "attention")):
+            value, low, high = sums.interval(partial(_over_heads, name=total))
+            columns[name] = value
+            columns[f"{name}_low"] = low.clip(0)
+            columns[f"{name}_high"] = high.clip(max=1)
         return self._tidy({"layer": self.layers}, columns, _RATES)
 
     @property
@@ -253,8 +260,8 @@ class Sinks(KeyObserver):
         if not groups[0][:, :, 0, 0].any():
             raise ValueError(f"{_too_short(self.model)} and there was none; give longer texts or a larger context")
         sizes = groups[0][:, :, 0].sum((1, 2))
-        read = tuple(one[sizes > 0] for one in groups)
-        return _Sums(read, _Totals(*(one.sum(0) for one in read)), sizes[sizes > 0], self.stretches_per_group)
+        read = tuple(array[sizes > 0] for array in groups)
+        return _Sums(read, _Totals(*(array.sum(0) for array in read)), sizes[sizes > 0], self.stretches_per_group)
 
     def _tidy(self, keys: dict[str, Any], columns: dict[str, Any], names: list[str]) -> pd.DataFrame:
         last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
@@ -292,8 +299,8 @@ class _Counted(NamedTuple):
 
     def counts(self) -> Float[Tensor, "batch 3 range"]:
         """For each range, the number of positions, the number of pairs, and the sum of uniform attention."""
-        of = torch.stack([torch.ones_like(self.viewers), self.viewers, self.uniform], 1)
-        return (of * self.here[:, None]) @ self.ranges
+        counted = torch.stack([torch.ones_like(self.viewers), self.viewers, self.uniform], 1)
+        return (counted * self.here[:, None]) @ self.ranges
 
 
 class _Split(NamedTuple):
@@ -335,9 +342,15 @@ class _Totals(NamedTuple):
         return _over(total.sum(-1, keepdims=True) - total, number.sum(-1, keepdims=True) - number)
 
     def split(self) -> _Split:
-        (here, there), (norm, other) = ((self.mean(name), self.elsewhere(name)) for name in ("score", "key_norm"))
-        along, beside = _over(here, norm), _over(there, other)
-        return _Split(here - there, (along - beside) * (norm + other) / 2, (norm - other) * (along + beside) / 2)
+        (at_position, elsewhere), (norm, other) = (
+            (self.mean(name), self.elsewhere(name)) for name in ("score", "key_norm")
+        )
+        along_here, along_elsewhere = _over(at_position, norm), _over(elsewhere, other)
+        return _Split(
+            at_position - elsewhere,
+            (along_here - along_elsewhere) * (norm + other) / 2,
+            (norm - other) * (along_here + along_elsewhere) / 2,
+        )
 
 
 class _Sums(NamedTuple):
@@ -349,11 +362,11 @@ class _Sums(NamedTuple):
     texts_per_group: int
 
     def interval(
-        self, of: Callable[[_Totals], Float[np.ndarray, "*shape"]]
+        self, measure: Callable[[_Totals], Float[np.ndarray, "*shape"]]
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
         """The value of a function of the sums, with the ends of its interval."""
-        found = from_sums(lambda *sums: of(_Totals(*sums)), self.groups, self.sizes, self.texts_per_group)
-        return found.value, found.low, found.high
+        interval = from_sums(lambda *sums: measure(_Totals(*sums)), self.groups, self.sizes, self.texts_per_group)
+        return interval.value, interval.low, interval.high
 
 
 def _over(total: Any, number: Any) -> Float[np.ndarray, "*shape"]:

@@ -48,7 +48,8 @@ def attended_queries(
     circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
 ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
     """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each class."""
-    u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
+    u = torch.zeros_like(q)
+    mass = q.new_zeros(*q.shape[:3], one_hot.shape[2])
     for queries, keys, pattern in patterns:
         u[:, keys] += einsum(
             pattern, q[:, queries], "batch head query key, batch query head d_head -> batch key head d_head"
@@ -83,16 +84,18 @@ def _key_means(
     share = rows.weight[:, None] * rows.share
     if not circuit.span.causal:
         q = einsum(rows.q, share, "batch pos head d_head, batch pos head classes -> batch classes head d_head")
-        same = torch.eye(share.shape[3], dtype=share.dtype, device=share.device)[None, :, None]
+        identity = torch.eye(share.shape[3], dtype=share.dtype, device=share.device)[None, :, None]
         x = rows.x.sum(1, keepdim=True).expand(-1, share.shape[3], -1)
-        return _one_by_one(circuit, rows, q, x, same.expand(len(q), -1, -1, -1))
+        return _one_by_one(circuit, rows, q, x, identity.expand(len(q), -1, -1, -1))
     if not circuit.rotates:
         return _one_by_one(circuit, rows, rows.q, circuit.span.up_to(rows.x), share)
-    every = rows._replace(one_hot=rows.real[..., None].to(rows.x), weight=torch.ones_like(rows.weight[..., :1]))
+    all_keys = rows._replace(one_hot=rows.real[..., None].to(rows.x), weight=torch.ones_like(rows.weight[..., :1]))
     of_classes = share.unbind(-1) if of_all is None else share.unbind(-1)[:-1]
-    means = [_over_keys(circuit, every, _queries_by_key(circuit, rows.q * one[..., None])) for one in of_classes]
-    rest = [] if of_all is None else [of_all[:, :, None] - sum(means)]
-    return torch.cat([*means, *rest], 2)
+    means = [
+        _over_keys(circuit, all_keys, _queries_by_key(circuit, rows.q * of_class[..., None])) for of_class in of_classes
+    ]
+    other_class = [] if of_all is None else [of_all[:, :, None] - sum(means)]
+    return torch.cat([*means, *other_class], 2)
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
@@ -122,28 +125,30 @@ def _one_by_one(
     weight: Float[Tensor, "batch pos heads classes"],
 ) -> Float[Tensor, "groups head classes d_model"]:
     """`Σ_n w_n x_nj [W_K q_n]_j` over the positions of each group."""
-    W_K, (batch, length, heads, _) = circuit.W_K.mT.to(q), q.shape
+    W_K = circuit.W_K.mT.to(q)
+    (batch, length, heads, _) = q.shape
     n_rows, n_positions = max(1, _AT_ONCE // (length * x.shape[2])), max(1, _AT_ONCE // x.shape[2])
     weight = rearrange(weight, "batch pos heads classes -> heads batch classes pos").contiguous()
     weight = weight.expand(heads, -1, -1, -1)
     sums = x.new_zeros(heads, rows.n_groups, weight.shape[2], x.shape[2])
     for row, position in product(range(0, batch, n_rows), range(0, length, n_positions)):
-        some = slice(row, row + n_rows), slice(position, position + n_positions)
-        group, its_x = rows.group[some[0]], x[some]
+        part = slice(row, row + n_rows), slice(position, position + n_positions)
+        group, its_x = rows.group[part[0]], x[part]
         for head in range(heads):
-            products = (q[..., head, :][some].flatten(0, 1) @ W_K[head]).view(its_x.shape).mul_(its_x)
-            sums[head].index_add_(0, group, weight[head, some[0], :, some[1]] @ products)
+            products = (q[..., head, :][part].flatten(0, 1) @ W_K[head]).view(its_x.shape).mul_(its_x)
+            sums[head].index_add_(0, group, weight[head, part[0], :, part[1]] @ products)
     return sums.transpose(0, 1)
 
 
 def _all_at_once(
     circuit: QKCircuit, rows: Rows, u: Float[Tensor, "batch key head d_head"]
 ) -> Float[Tensor, "groups head classes d_model"]:
-    W_K, classes = circuit.W_K.mT.to(u), rows.one_hot.shape[2]
+    W_K = circuit.W_K.mT.to(u)
+    classes = rows.one_hot.shape[2]
     sums = rows.x.new_zeros(rows.n_groups, u.shape[2], classes, rows.x.shape[2])
     for group in range(rows.n_groups):
         of_group = (rows.group == group).nonzero()[:, 0]
-        its_u, its_x, its_classes = (one[of_group] for one in (u, rows.x, rows.one_hot))
+        its_u, its_x, its_classes = (tensor[of_group] for tensor in (u, rows.x, rows.one_hot))
         for c in range(classes):
             row, key = its_classes[..., c].nonzero(as_tuple=True)
             weighted = its_u[row, key] * rows.weight[of_group[row], :, c, None]

@@ -37,7 +37,7 @@ def folds(n_types: int) -> Int[np.ndarray, " types"]:
 
 
 def cross_validated(
-    embeddings: Embeddings, found: Decomposition, targets: Float[np.ndarray, "types targets"]
+    embeddings: Embeddings, decomposition: Decomposition, targets: Float[np.ndarray, "types targets"]
 ) -> pd.DataFrame:
     """R² of each target when it is predicted by the regression on the types of the other nine folds.
 
@@ -46,7 +46,7 @@ def cross_validated(
     outside of some fold do not determine the slope.
 
     Args:
-        found: the decomposition of the embeddings with these targets.
+        decomposition: the decomposition of the embeddings with these targets.
 
     Examples:
         >>> from interp.instruments.decomposition import decompose
@@ -56,7 +56,7 @@ def cross_validated(
         >>> cross_validated(E, decompose(E, y), y).round(2).to_dict("records")
         [{'cv_r2': 0.76, 'cv_r2_low': 0.71, 'cv_r2_high': 0.79}]
     """
-    return r2_on_unseen(targets, errors_on_unseen(embeddings, found, targets))
+    return r2_on_unseen(targets, errors_on_unseen(embeddings, decomposition, targets))
 
 
 def r2_on_unseen(
@@ -74,41 +74,43 @@ def r2_on_unseen(
 
 
 def errors_on_unseen(
-    embeddings: Embeddings, found: Decomposition, targets: Float[np.ndarray, "types targets"]
+    embeddings: Embeddings, decomposition: Decomposition, targets: Float[np.ndarray, "types targets"]
 ) -> Float[np.ndarray, "types targets"]:
     """Each target minus its prediction by the regression on the types of the other nine folds; NaN if these types do
     not determine the slope.
 
     Args:
-        found: the decomposition of the embeddings with these targets.
+        decomposition: the decomposition of the embeddings with these targets.
     """
-    n, fold = found.n_types, folds(found.n_types)
-    whitening = (found.components[: found.rank] / found.singular[: found.rank, None]).T
-    along = np.vstack([found.along[: found.rank], np.sqrt(n) * found.level])
+    n = decomposition.n_types
+    fold = folds(decomposition.n_types)
+    whitening = (decomposition.components[: decomposition.rank] / decomposition.singular[: decomposition.rank, None]).T
+    along = np.vstack([decomposition.along[: decomposition.rank], np.sqrt(n) * decomposition.level])
     errors = np.full_like(targets, np.nan)
     for held_out in (np.flatnonzero(fold == number) for number in range(min(n, _FOLDS))):
         y = targets[held_out]
-        gram, left = np.eye(len(along), order="F"), along.copy()
-        for where, block in _centred(embeddings, held_out, found):
+        gram = np.eye(len(along), order="F")
+        right_side = along.copy()
+        for where, block in _centred(embeddings, held_out, decomposition):
             rows = np.column_stack([block @ whitening, np.full(len(block), 1 / np.sqrt(n))])
             gram = dsyrk(-1, rows, beta=1, c=gram, trans=1, lower=1, overwrite_c=1)
-            left -= rows.T @ y[where]
-        slopes = _solved(gram, left)
+            right_side -= rows.T @ y[where]
+        slopes = _solved(gram, right_side)
         along_axes, intercepts = whitening @ slopes[:-1], slopes[-1] / np.sqrt(n)
-        for where, block in _centred(embeddings, held_out, found):
+        for where, block in _centred(embeddings, held_out, decomposition):
             errors[held_out[where]] = y[where] - block @ along_axes - intercepts
     return errors
 
 
 def _centred(
-    embeddings: Embeddings, chosen: Int[np.ndarray, " types"], found: Decomposition
+    embeddings: Embeddings, chosen: Int[np.ndarray, " types"], decomposition: Decomposition
 ) -> Iterator[tuple[slice, Float[np.ndarray, "types d_model"]]]:
     """The embeddings of some types as in the decomposition: scaled, minus the mean of all types."""
     used = np.arange(embeddings.W_U.shape[1]) if embeddings.use is None else np.flatnonzero(embeddings.use)
     mask = np.zeros(embeddings.W_U.shape[1], dtype=bool)
     mask[used[chosen]] = True
     for where, block in embeddings.of(mask).blocks():
-        yield where, np.ldexp(block.cpu().numpy(), -found.exponent) - found.mean
+        yield where, np.ldexp(block.cpu().numpy(), -decomposition.exponent) - decomposition.mean
 
 
 def _solved(gram: Float[np.ndarray, "d d"], along: Float[np.ndarray, "d targets"]) -> Float[np.ndarray, "d targets"]:
