@@ -115,11 +115,12 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
         >>> toy_encoder().cfg.d_model
         16
     """
-    sizes: dict[str, Any] = {"max_position_embeddings": 24, "hidden_size": 16, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 4, "intermediate_size": 64}
-    return cast(
-        "HookedEncoder", _loaded(transformers.BertForMaskedLM, transformers.BertConfig, sizes | config, seed, dtype)
-    )
+    sizes = {
+        "max_position_embeddings": 24, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }  # fmt: skip
+    sizes.update(config)
+    return cast("HookedEncoder", _loaded(transformers.BertForMaskedLM, transformers.BertConfig, sizes, seed, dtype))
 
 
 def toy_bridge(
@@ -168,7 +169,8 @@ def toy_like(config: transformers.PreTrainedConfig, *, backend: Backend | None =
 def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:
     if unknown := [name for name in sizes if not hasattr(config_of(), name)]:
         raise TypeError(f"{config_of.__name__} has no {unknown[0]}; expected settings such as {', '.join(sizes)}")
-    return _saved(lambda: cls(config_of(**({"vocab_size": 67} | sizes))), seed, dtype, None)
+    sizes.setdefault("vocab_size", 67)
+    return _saved(lambda: cls(config_of(**sizes)), seed, dtype, None)
 
 
 def _saved(make: Callable[[], Any], seed: int, dtype: torch.dtype | None, backend: Backend | None) -> Model:
@@ -213,32 +215,34 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
         >>> assert_recipe(model, scale_bias(model, "ln", 0.5), lambda copy: copy.ln_final.b.mul_(0.5))
     """
     check_model(model)
-    hooks, weights = hooks_of_others(model), weight_hash(model)
+    hooks = hooks_of_others(model)
+    weights = weight_hash(model)
     changed = view(model).copied()
     with torch.no_grad():
         edited(changed)
     if weight_hash(model) != weights:
         raise AssertionError("the edit changed the model itself; change only the copy that is passed to `edited`")
     rows = _rows(model)
-    together, alone = Batch.of(rows), [Batch.of([row]) for row in rows]
+    together = Batch.of(rows)
+    single_rows = [Batch.of([row]) for row in rows]
 
     expected = _log_probs(changed, together)
-    found = _log_probs(model, together, recipe)
+    observed = _log_probs(model, together, recipe)
     if hooks_of_others(model) != hooks:
         raise AssertionError("the recipe left hooks on the model; return all hooks and set none yourself")
     if weight_hash(model) != weights:
         raise AssertionError("the recipe changed the model's weights; change activations, and nothing in place")
     without = _log_probs(model, together)
-    for what, changes in (("edit of the parameters", expected - without), ("recipe", found - without)):
+    for edit_name, changes in (("edit of the parameters", expected - without), ("recipe", observed - without)):
         if (largest := float(changes.abs().max())) <= atol:
             by = f": no log-probability by more than {largest:.1e}" if largest else ""
-            raise AssertionError(f"the {what} changes nothing{by}")
-    _assert_close(found, expected, atol, "the recipe differs from the edited parameters")
-    other: Recipe = [(hook_name(model, "embed"), lambda resid, hook: 1.5 * resid)]
-    composed = _log_probs(model, together, recipe + other), _log_probs(changed, together, other)
+            raise AssertionError(f"the {edit_name} changes nothing{by}")
+    _assert_close(observed, expected, atol, "the recipe differs from the edited parameters")
+    scaling: Recipe = [(hook_name(model, "embed"), lambda resid, hook: 1.5 * resid)]
+    composed = _log_probs(model, together, recipe + scaling), _log_probs(changed, together, scaling)
     _assert_close(*composed, atol, "with another recipe (1.5 × the embeddings) it differs from the edited parameters")
-    each = torch.cat([_log_probs(model, one, recipe) for one in alone])
-    _assert_close(found, each, atol, "rows in a batch with padding differ from the same rows alone")
+    separate = torch.cat([_log_probs(model, row_batch, recipe) for row_batch in single_rows])
+    _assert_close(observed, separate, atol, "rows in a batch with padding differ from the same rows alone")
 
 
 def assert_recipe_exact(recipe: Callable[[Any], Recipe], model: Model, *, atol: float = 1e-6) -> None:
@@ -280,8 +284,9 @@ def _rows(model: Model, *, seed: int = 0) -> list[list[int]]:
 
 
 def _check_threads(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
-    hooks, batches_of_threads = recipe(model), [Batch.of(_rows(model, seed=seed)) for seed in range(2)]
-    alone = [_log_probs(model, batch, hooks) for batch in batches_of_threads]
+    hooks = recipe(model)
+    batches_of_threads = [Batch.of(_rows(model, seed=seed)) for seed in range(2)]
+    separate = [_log_probs(model, batch, hooks) for batch in batches_of_threads]
     barrier = threading.Barrier(2, timeout=60)
 
     def wait(activation: Tensor, hook: Any) -> None:
@@ -290,7 +295,7 @@ def _check_threads(model: Model, recipe: Callable[[Any], Recipe], atol: float) -
     both = [*hooks, *((point, wait) for point, _ in hooks)]
     with model.hooks(fwd_hooks=list(resolved(model, both))), ThreadPoolExecutor(2) as pool:
         together = list(pool.map(lambda batch: _log_probs_now(model, batch), batches_of_threads))
-    for ours, expected in zip(together, alone, strict=True):
+    for ours, expected in zip(together, separate, strict=True):
         _assert_close(ours, expected, atol, "in two threads it differs from one")
 
 
@@ -310,7 +315,8 @@ def _gradient(model: Model, hooks: Recipe) -> tuple[float, float]:
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     padding = {module.padding_idx for module in embeddings}  # torch computes no gradient for these rows
     rows = [[token for token in row if token not in padding] for row in _rows(model)]
-    batch, step = Batch.of(rows).to(model.W_U.device), 2e-3
+    batch = Batch.of(rows).to(model.W_U.device)
+    step = 2e-3
     generator = torch.Generator().manual_seed(1)
     parameters = [parameter.requires_grad_() for parameter in model.parameters() if parameter.numel()]
     normal = [torch.randn(weight.shape, generator=generator, dtype=weight.dtype) for weight in parameters]
@@ -348,7 +354,8 @@ def _moved(parameters: list[Tensor], direction: list[Tensor], distance: float) -
 
 
 def _check_edited(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
-    before, batch = recipe(model), Batch.of(_rows(model))
+    before = recipe(model)
+    batch = Batch.of(_rows(model))
     _log_probs(model, batch, before)  # what a hook keeps from its first call is stale afterwards
     randomise(model, seed=2)
     ours, expected = _log_probs(model, batch, before), _log_probs(model, batch, recipe(model))
@@ -356,16 +363,18 @@ def _check_edited(model: Model, recipe: Callable[[Any], Recipe], atol: float) ->
 
 
 def _check_inference_mode(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
-    hooks, batch = recipe(model), Batch.of(_rows(model))
+    hooks = recipe(model)
+    batch = Batch.of(_rows(model))
     with torch.inference_mode():
         ours = _log_probs(model, batch, hooks)
     _assert_close(ours, _log_probs(model, batch, hooks), atol, "in torch.inference_mode() it differs")
 
 
 def _check_one_token(model: Model, recipe: Callable[[Any], Recipe], atol: float) -> None:
-    hooks, rows = recipe(model), [[3], *_rows(model)]
-    alone = _log_probs(model, Batch.of(rows[:1]), hooks)
-    _assert_close(_log_probs(model, Batch.of(rows), hooks)[:1], alone, atol, "a row of one token differs in a batch")
+    hooks = recipe(model)
+    rows = [[3], *_rows(model)]
+    separate = _log_probs(model, Batch.of(rows[:1]), hooks)
+    _assert_close(_log_probs(model, Batch.of(rows), hooks)[:1], separate, atol, "a row of one token differs in a batch")
 
 
 def _log_probs(model: Model, batch: Batch, recipe: Hooks = ()) -> Float[Tensor, "token d_vocab"]:
@@ -380,12 +389,14 @@ def _log_probs_now(model: Model, batch: Batch) -> Float[Tensor, "token d_vocab"]
     return batch.select(logits.cpu()).double().log_softmax(-1)
 
 
-def _assert_close(found: Tensor, expected: Tensor, atol: float, what: str) -> None:
-    apart = (found - expected).abs().nan_to_num(torch.inf)
-    if float(apart.max()) > atol:
-        place, token = divmod(int(apart.argmax()), apart.shape[1])
-        values = f"{found[place, token]:.6g}, expected {expected[place, token]:.6g}, for token {token}"
-        raise AssertionError(f"{what} by {float(apart.max()):.1e} in a log-probability ({values}); allowed {atol:.0e}")
+def _assert_close(observed: Tensor, expected: Tensor, atol: float, problem: str) -> None:
+    differences = (observed - expected).abs().nan_to_num(torch.inf)
+    if float(differences.max()) > atol:
+        place, token = divmod(int(differences.argmax()), differences.shape[1])
+        printed_values = f"{observed[place, token]:.6g}, expected {expected[place, token]:.6g}, for token {token}"
+        raise AssertionError(
+            f"{problem} by {float(differences.max()):.1e} in a log-probability ({printed_values}); allowed {atol:.0e}"
+        )
 
 
 def assert_observer_merges(
@@ -418,22 +429,26 @@ def assert_observer_merges(
         >>> make = lambda model: AttentionByClass(model, token_classes(model, {"first": [7, 8]}))
         >>> assert_observer_merges(make, toy_decoder(), ["w1 w2 w0", "w4 w5", "w6 w7 w8"])
     """
-    how: dict[str, Any] = {"layout": "texts", "mask_rate": 0.5 if is_encoder(model) else None}
-    rows, whole, single = batches(model, texts, batch_size=1, **how), make(model), make(model)
+    settings: dict[str, Any] = {"layout": "texts", "mask_rate": 0.5 if is_encoder(model) else None}
+    rows = batches(model, texts, batch_size=1, **settings)
+    all_at_once = make(model)
+    single = make(model)
     lengths = [batch.tokens.shape[1] for batch in rows]
     if len(lengths) < _PARTS or len(set(lengths)) == 1:
         raise ValueError(f"expected {_PARTS} or more texts of different lengths, found rows of {lengths} tokens")
-    observe(model, batches(model, texts, batch_size=64, **how), whole, progress=False)
-    if whole.is_empty:
+    observe(model, batches(model, texts, batch_size=64, **settings), all_at_once, progress=False)
+    if all_at_once.is_empty:
         raise AssertionError("the observer observed nothing; hooks(batch) must return hooks that call add")
     observe(model, rows, single, progress=False)
-    _assert_same_states(single, whole, rtol, "batches of one row differ from one batch of all")
+    _assert_same_states(single, all_at_once, rtol, "batches of one row differ from one batch of all")
     for number, make_other in enumerate(others):
-        other = make_other(model)
-        observe(model, batches(model, texts, batch_size=64, **how), other, progress=False)
-        if other.options == whole.options:
-            what = f"its options, {whole.options}, are those of the observer others[{number}]"
-            _assert_same_states(other, whole, 0.0, f"{what}, which reads something else; add the argument to options")
+        different = make_other(model)
+        observe(model, batches(model, texts, batch_size=64, **settings), different, progress=False)
+        if different.options == all_at_once.options:
+            problem = f"its options, {all_at_once.options}, are those of the observer others[{number}]"
+            _assert_same_states(
+                different, all_at_once, 0.0, f"{problem}, which reads something else; add the argument to options"
+            )
     merged = make(model)
     for index in range(_PARTS):
         part = make(model)
@@ -445,14 +460,18 @@ def assert_observer_merges(
     _assert_same_states(merged, single, rtol, f"{_PARTS} merged parts differ from the whole")
 
 
-def _assert_same_states(one: Observer, other: Observer, rtol: float, what: str) -> None:
-    shapes = [{name: tuple(value.shape) for name, value in observer.state.items()} for observer in (one, other)]
+def _assert_same_states(observed: Observer, reference: Observer, rtol: float, problem: str) -> None:
+    shapes = [
+        {name: tuple(value.shape) for name, value in observer.state.items()} for observer in (observed, reference)
+    ]
     if shapes[0] != shapes[1]:
-        raise AssertionError(f"{what}: states {shapes[0]} and {shapes[1]}")
-    for name, value in one.state.items():
-        expected = other.state[name]
-        apart = (value - expected).abs()[value != expected].nan_to_num(torch.inf)
+        raise AssertionError(f"{problem}: states {shapes[0]} and {shapes[1]}")
+    for name, value in observed.state.items():
+        expected = reference.state[name]
+        differences = (value - expected).abs()[value != expected].nan_to_num(torch.inf)
         allowed = rtol * float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0
-        if apart.numel() and float(apart.max()) > allowed:
-            how = f"reduced by {one.reductions[name]}"
-            raise AssertionError(f"{what}: state {name!r}, {how}, by {float(apart.max()):.3g} (allowed {allowed:.1g})")
+        if differences.numel() and float(differences.max()) > allowed:
+            reduction = f"reduced by {observed.reductions[name]}"
+            raise AssertionError(
+                f"{problem}: state {name!r}, {reduction}, by {float(differences.max()):.3g} (allowed {allowed:.1g})"
+            )

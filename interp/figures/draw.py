@@ -20,15 +20,15 @@ def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     """
     rows = table[table[column] == value]
     if rows.empty:
-        found = [str(one) for one in table[column].unique()] or ["none"]
-        listed = found if len(found) < 10 else [*found[:2], "…", found[-1]]
+        labels = [str(label) for label in table[column].unique()] or ["none"]
+        listed = labels if len(labels) < 10 else [*labels[:2], "…", labels[-1]]
         raise ValueError(f"{column} {value!r} is not in this result; found {', '.join(listed)}")
     return rows
 
 
-def evenly(ordered: Any, most: int) -> Any:
+def evenly(ordered: Any, limit: int) -> Any:
     """At most this many rows of a table, or values of a series, taken at even distances."""
-    return ordered.iloc[np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int)]
+    return ordered.iloc[np.linspace(0, len(ordered) - 1, min(len(ordered), limit)).round().astype(int)]
 
 
 def add_series(
@@ -40,7 +40,7 @@ def add_series(
     size: Any = 6,
     legend: bool | None = None,
     panel: int | None = None,
-    **more: Any,
+    **options: Any,
 ) -> None:
     """Add a line over the index of the values, with markers if the style has a symbol. Adds nothing without values.
 
@@ -49,53 +49,59 @@ def add_series(
         size: the size of the markers.
         legend: whether the name is in the legend, on behalf of all series with this name.
         panel: the column, in a figure with several panels.
-        more: arguments of `plotly.graph_objects.Scatter`; `mode="markers"` for points without a line.
+        options: arguments of `plotly.graph_objects.Scatter`; `mode="markers"` for points without a line.
     """
     if values.empty:
         return
-    name, symbol = style.get("name"), style.get("symbol")
-    more = {"mode": "lines" if symbol is None else "lines+markers"} | more
-    if more["mode"] != "markers":
-        more["line"] = {"width": 2} | {key: style[key] for key in ("color", "dash", "width") if key in style}
+    name = style.get("name")
+    symbol = style.get("symbol")
+    options.setdefault("mode", "lines" if symbol is None else "lines+markers")
+    if options["mode"] != "markers":
+        options["line"] = {"width": 2}
+        options["line"].update({key: style[key] for key in ("color", "dash", "width") if key in style})
     if symbol is not None:
-        more["marker"] = {"size": size, "symbol": symbol, "color": style.get("color")} | more.get("marker", {})
+        marker = {"size": size, "symbol": symbol, "color": style.get("color")}
+        options["marker"] = {**marker, **options.get("marker", {})}
     if hover is not None:
-        more["hovertemplate"] = hover if "<extra>" in hover else f"{hover}<extra>{name}</extra>"
+        options["hovertemplate"] = hover if "<extra>" in hover else f"{hover}<extra>{name}</extra>"
     if legend is not None:
-        more |= {"legendgroup": name, "showlegend": legend}
-    out.add_scatter(x=values.index, y=values, name=name, row=panel and 1, col=panel, **more)
+        options.update(legendgroup=name, showlegend=legend)
+    out.add_scatter(x=values.index, y=values, name=name, row=panel and 1, col=panel, **options)
 
 
-def add_equal(out: go.Figure, low: float, high: float, name: str, **more: Any) -> None:
+def add_equal(out: go.Figure, low: float, high: float, name: str, **options: Any) -> None:
     """The line on which x and y are equal."""
     style = {"name": name, "color": GREY, "width": 1.2}
-    add_series(out, pd.Series([low, high], [low, high]), style, hoverinfo="skip", **more)
+    add_series(out, pd.Series([low, high], [low, high]), style, hoverinfo="skip", **options)
 
 
-def add_band(out: go.Figure, low: pd.Series, high: pd.Series, colour: str, **more: Any) -> None:
+def add_band(out: go.Figure, low: pd.Series, high: pd.Series, colour: str, **options: Any) -> None:
     """Fill the area between two lines over the same index."""
     around = pd.concat([high, low[::-1]])
-    more |= {"fill": "toself", "fillcolor": colour, "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip"}
-    out.add_scatter(x=around.index, y=around, **more)
+    options.update(fill="toself", fillcolor=colour, line={"width": 0}, mode="lines", hoverinfo="skip")
+    out.add_scatter(x=around.index, y=around, **options)
 
 
-def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) -> dict[str, Any]:
+def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **options: Any) -> dict[str, Any]:
     """Error bars from `low` to `high` at each value."""
-    ends = {"type": "data", "symmetric": False, "array": high - values, "arrayminus": values - low}
-    return {"thickness": 1, "width": 3} | ends | more
+    bars = {"thickness": 1, "width": 3, "type": "data", "symmetric": False}
+    bars.update(array=high - values, arrayminus=values - low, **options)
+    return bars
 
 
 def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
     """Add one point per token type; if there are many, 1,500 at even distances."""
-    shown = evenly(types.assign(x=x, y=y), _MOST_TYPES).astype({"x": np.float32, "y": np.float32})
-    points, text = shown.set_index("x")["y"], shown["token"].map(plain_token)
-    look = {"symbol": "circle"} | style | {"name": f"{len(shown):,} of {len(types):,} types"}
+    sample = evenly(types.assign(x=x, y=y), _MOST_TYPES).astype({"x": np.float32, "y": np.float32})
+    points = sample.set_index("x")["y"]
+    text = sample["token"].map(plain_token)
+    look = dict(style, name=f"{len(sample):,} of {len(types):,} types")
+    look.setdefault("symbol", "circle")
     hover = f"%{{text}}<br>{hover}<extra></extra>"
     add_series(out, points, look, hover=hover, size=5, mode="markers", marker={"opacity": 0.45}, text=text)
 
 
 def add_grid(
-    out: go.Figure, grid: pd.DataFrame, hover: str, *, middle: float = 0.0, reach: float | None = None, **more: Any
+    out: go.Figure, grid: pd.DataFrame, hover: str, *, middle: float = 0.0, reach: float | None = None, **options: Any
 ) -> None:
     """Add a heatmap with the names of rows and columns, with the first row at the top.
 
@@ -103,13 +109,8 @@ def add_grid(
     """
     if reach is None:
         reach = float(grid.fillna(0).abs().to_numpy().max()) or 1.0
-    more |= {
-        "zmin": middle - reach,
-        "zmax": middle + reach,
-        "colorscale": DIVERGING,
-        "colorbar_thickness": 12,
-        "colorbar_title_side": "right",
-    }
-    more |= {"x": list(grid.columns), "y": list(grid.index), "hovertemplate": f"{hover}<extra></extra>"}
-    out.add_heatmap(z=grid.to_numpy().round(3), **more)
+    options.update(zmin=middle - reach, zmax=middle + reach, colorscale=DIVERGING)
+    options.update(colorbar_thickness=12, colorbar_title_side="right")
+    options.update(x=list(grid.columns), y=list(grid.index), hovertemplate=f"{hover}<extra></extra>")
+    out.add_heatmap(z=grid.to_numpy().round(3), **options)
     out.update_yaxes(autorange="reversed")

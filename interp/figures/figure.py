@@ -53,11 +53,11 @@ def with_arrays(figure: go.Figure) -> go.Figure:
 
 def _decoded(part: Any) -> Any:
     if isinstance(part, list | tuple):
-        return [_decoded(one) for one in part]
+        return [_decoded(item) for item in part]
     if not isinstance(part, dict):
         return part
     if not {"bdata", "dtype"} <= part.keys():
-        return {name: _decoded(one) for name, one in part.items()}
+        return {name: _decoded(item) for name, item in part.items()}
     array = np.frombuffer(base64.b64decode(part["bdata"]), np.dtype(part["dtype"]))
     shape = part.get("shape", array.shape)
     return array.reshape([int(n) for n in shape.split(",")] if isinstance(shape, str) else shape)

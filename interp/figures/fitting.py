@@ -28,8 +28,8 @@ def folded(text: str, width: float) -> str:
 def _wrapped(text: str, letters: int) -> str:
     """Text broken into lines of at most this many letters, counting the visible letters of indices."""
     indices = INDEX.finditer(text)
-    shown = textwrap.fill(INDEX.sub(lambda found: "\0" * len(found[1]), text), letters, break_long_words=False)
-    return re.sub("\0+", lambda _: next(indices)[0], shown)
+    filled = textwrap.fill(INDEX.sub(lambda match: "\0" * len(match[1]), text), letters, break_long_words=False)
+    return re.sub("\0+", lambda _: next(indices)[0], filled)
 
 
 def fit(out: Figure, plots: list[Plot]) -> None:
@@ -41,7 +41,7 @@ def fit(out: Figure, plots: list[Plot]) -> None:
         out.draw_without_rendering()
         missing = 0.0
         for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
-            in_row = [one for one in plots if one.axes.get_subplotspec().rowspan.start == row]
+            in_row = [neighbour for neighbour in plots if neighbour.axes.get_subplotspec().rowspan.start == row]
             missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
         changed = [_fold(*label) for label in _labels(plots)]
         if abs(missing) < 0.02:
@@ -58,8 +58,8 @@ def fit(out: Figure, plots: list[Plot]) -> None:
 def _height(plot: Plot) -> float:
     """The height of axes in inches, in proportion to their width or as needed by their labels."""
     box = plot.axes.get_window_extent()
-    known = plot.categories("y")
-    labels = plot.axes.get_yticklabels() if known is not None or plot.y.tickvals is not None else []
+    categories = plot.categories("y")
+    labels = plot.axes.get_yticklabels() if categories is not None or plot.y.tickvals is not None else []
     lines = [1 + label.get_text().count("\n") for label in labels]
     needed = len(lines) * _LINE * max((sum(two) / 2 for two in pairwise(lines)), default=1)
     return max(min(2.6, max(1.2, 0.66 * box.width / plot.axes.figure.dpi)), needed)
@@ -93,11 +93,11 @@ def _name_ticks(plot: Plot) -> None:
     another."""
     width = plot.axes.figure.get_figwidth() / plot.axes.get_subplotspec().get_gridspec().ncols
     if _named_ticks(plot, "y"):
-        names = [one.get_text() for one in plot.axes.get_yticklabels()]
+        names = [label.get_text() for label in plot.axes.get_yticklabels()]
         room = (0.3 if len(names) <= _FEW_ROWS else 0.45) * width
         plot.axes.yaxis.set_ticks(plot.axes.get_yticks(), [folded(name, room) for name in names])
     if _named_ticks(plot, "x"):
-        names = [one.get_text() for one in plot.axes.get_xticklabels()]
+        names = [label.get_text() for label in plot.axes.get_xticklabels()]
         room = 0.72 * width / max(1, len(names))
         longest = max((len(line) for name in names for line in name.split()), default=0)
         if longest * 0.58 * POINTS / _INCH <= room:
@@ -119,10 +119,10 @@ def _thin(plot: Plot) -> bool:
         boxes = [one.get_window_extent() for one in labels]
         step = next((k for k in range(1, len(boxes) + 1) if not _overlap(boxes[::k])), 1)
         if step > 1:
-            shown = {id(one) for one in labels[::step]}
+            visible = {id(one) for one in labels[::step]}
             axis.set_ticks(
-                [one.get_position()[axis is plot.axes.yaxis] for one in labels if id(one) in shown],
-                [one.get_text() for one in labels if id(one) in shown],
+                [one.get_position()[axis is plot.axes.yaxis] for one in labels if id(one) in visible],
+                [one.get_text() for one in labels if id(one) in visible],
             )
             changed = True
     cells = [one for one in plot.axes.texts if one.get_gid() == "cell"]
@@ -138,14 +138,14 @@ def _place_notes(plot: Plot) -> None:
     one line higher. The panel's name stays above all of them."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
-    for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
+    for note in (other for other in plot.axes.texts if other.get_gid() == "note"):
         box = note.get_window_extent().padded(1)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
         moves = [(across, up), *((across + x, up + y) for x, y in _sides(note, box))]
-        free = (move for move in moves if not any(one.overlaps(box.translated(*move)) for one in placed))
+        free = (move for move in moves if not any(other.overlaps(box.translated(*move)) for other in placed))
         across, up = next(free, moves[0])
-        while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):
+        while below := next((other for other in placed if other.overlaps(box.translated(across, up))), None):
             up = below.y1 - box.y0 + 0.1
         placed.append(box.translated(across, up))
         x, y = note.get_position()
@@ -160,11 +160,19 @@ def _sides(note: Any, box: Any) -> list[tuple[float, float]]:
     if note.xycoords != ("data", "data"):
         return []
     x, y = note.axes.transData.transform(note.xy)
-    right, left = x + 3 - box.x0, x - 3 - box.x1
+    rightwards, leftwards = x + 3 - box.x0, x - 3 - box.x1
     up, down = y - (box.y0 + box.y1) / 2, y - 3 - box.y1
-    return [(0.0, down), (left, up), (right, up), (left, 0.0), (right, 0.0), (left, down), (right, down)]
+    return [
+        (0.0, down),
+        (leftwards, up),
+        (rightwards, up),
+        (leftwards, 0.0),
+        (rightwards, 0.0),
+        (leftwards, down),
+        (rightwards, down),
+    ]
 
 
 def _overlap(boxes: list[Any]) -> bool:
     """Whether any two boxes overlap."""
-    return any(one.overlaps(two) for i, one in enumerate(boxes) for two in boxes[i + 1 :])
+    return any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[i + 1 :])

@@ -105,31 +105,33 @@ def save(
     if ending not in FORMATS:
         raise ValueError(f"{str(target)!r} ends in {target.suffix!r}; expected .{', .'.join(FORMATS)}")
     title, below = _titles(figure)
-    about = {
+    metadata = {
         "pdf": {"Title": title, "Subject": below, "Creator": "interp", "CreationDate": None},
         "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
         "png": {"Title": title, "Description": below, "Software": "interp"},
     }
-    with replacing(target) as temporary, _one_warning():
-        drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=about[ending])
+    with replacing(target) as temporary, _joint_warning():
+        drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=metadata[ending])
     return target
 
 
 @contextmanager
-def _one_warning() -> Iterator[None]:
+def _joint_warning() -> Iterator[None]:
     """Give one warning for all letters without a font, instead of one for each letter and each time it is drawn."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", _NO_FONT)
         yield
     letters: dict[str, None] = {}
-    for one in caught:
-        if found := re.match(_NO_FONT, str(one.message)):
-            letters[chr(int(found[1]))] = None
+    for warning in caught:
+        if match := re.match(_NO_FONT, str(warning.message)):
+            letters[chr(int(match[1]))] = None
         else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if letters:
-        what = f"no installed font has {' '.join(letters)}, drawn as boxes; install a font that has, such as Noto Sans"
-        warnings.warn(f"{what} (Debian, Ubuntu: apt install fonts-noto-core fonts-noto-cjk)", stacklevel=3)
+        problem = (
+            f"no installed font has {' '.join(letters)}, drawn as boxes; install a font that has, such as Noto Sans"
+        )
+        warnings.warn(f"{problem} (Debian, Ubuntu: apt install fonts-noto-core fonts-noto-cjk)", stacklevel=3)
 
 
 def caption(figure: go.Figure) -> str:
@@ -143,14 +145,14 @@ def caption(figure: go.Figure) -> str:
     title, below = _titles(figure)
     if re.match("[a-z]{2,}\\b", below):
         below = below[0].upper() + below[1:]
-    return " ".join(one if one.endswith(("?", ".")) else f"{one}." for one in (title, below) if one)
+    return " ".join(line if line.endswith(("?", ".")) else f"{line}." for line in (title, below) if line)
 
 
 def _titles(figure: go.Figure) -> tuple[str, str]:
     """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
     parts = figure.layout.title.text, figure.layout.title.subtitle.text
-    spaced = [re.sub(r"</sub>(?=\w)", " ", one or "").replace("<sub>", "_") for one in parts]
-    title, below = (unescape(re.sub("<.*?>", "", one)) for one in spaced)
+    spaced = [re.sub(r"</sub>(?=\w)", " ", text or "").replace("<sub>", "_") for text in parts]
+    title, below = (unescape(re.sub("<.*?>", "", text)) for text in spaced)
     return title, below
 
 
@@ -177,7 +179,7 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
     for plot in plots:
         _scales(plot)
         levels = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
-        for note in (one for one in figure.layout.annotations if _lies_on(plot, one)):
+        for note in (candidate for candidate in figure.layout.annotations if _lies_on(plot, candidate)):
             if str(note.xref).endswith("domain") and note.y in levels:
                 handles.setdefault(note.text, (levels[note.y], words(note.text)))
             else:
@@ -203,12 +205,12 @@ def _coloured(figure: go.Figure) -> go.Figure:
 def _places(figure: go.Figure, width: float) -> dict[tuple[str, str], tuple[int, int]]:
     """The row and column of each pair of axes with contents, in the order of the figure, with fewer columns if the page
     is narrow."""
-    pairs = dict.fromkeys((one.xaxis or "x", one.yaxis or "y") for one in figure.data) or [("x", "y")]
-    left = {pair: _domain(figure, pair[0])[0] for pair in pairs}
-    top = {pair: _domain(figure, pair[1])[1] for pair in pairs}
+    pairs = dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data) or [("x", "y")]
+    left_edge = {pair: _domain(figure, pair[0])[0] for pair in pairs}
+    top_edge = {pair: _domain(figure, pair[1])[1] for pair in pairs}
     shared = any(figure.layout[_key(y)].matches for _, y in pairs)
-    columns = min(len({*left.values()}), max(1, int(width / _PANEL[shared])))
-    order = sorted(pairs, key=lambda pair: (-top[pair], left[pair]))
+    columns = min(len({*left_edge.values()}), max(1, int(width / _PANEL[shared])))
+    order = sorted(pairs, key=lambda pair: (-top_edge[pair], left_edge[pair]))
     return {pair: divmod(number, columns) for number, pair in enumerate(order)}
 
 
@@ -224,16 +226,17 @@ def _domain(figure: go.Figure, axis: str) -> tuple[float, float]:
 def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]]) -> list[Plot]:
     """Axes in their places, labelled at the left and below. A panel without a label gets that of the others."""
     rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
-    grid, looks = out.add_gridspec(rows, columns), tell_apart(figure.data)
-    made: dict[str | None, Any] = {}
+    grid = out.add_gridspec(rows, columns)
+    looks = tell_apart(figure.data)
+    axes_of: dict[str | None, Any] = {}
     plots: list[Plot] = []
     for (x, y), (row, column) in places.items():
         across, along = figure.layout[_key(x)], figure.layout[_key(y)]
-        matched = made.get(along.matches)
-        axes = made[y] = out.add_subplot(grid[row, column], sharey=matched)
+        matched = axes_of.get(along.matches)
+        axes = axes_of[y] = out.add_subplot(grid[row, column], sharey=matched)
         axes.set_ylabel(words(along.title.text or (_label(figure, places, 1) if matched and not column else "")))
         axes.tick_params(labelleft=not column or along.showticklabels is not False)
-        traces = [one for one in figure.data if (one.xaxis or "x", one.yaxis or "y") == (x, y)]
+        traces = [trace for trace in figure.data if (trace.xaxis or "x", trace.yaxis or "y") == (x, y)]
         plots.append(Plot(axes, across, along, traces, looks))
         below = next((pair[0] for pair, place in places.items() if place[1] == column and place[0] > row), None)
         label = across.title.text or _label(figure, places, 0)
@@ -247,11 +250,11 @@ def _label(figure: go.Figure, places: Iterable[tuple[str, str]], side: int) -> s
     return next((text for pair in places if (text := figure.layout[_key(pair[side])].title.text)), "")
 
 
-def _lies_on(plot: Plot, thing: Any) -> bool:
+def _lies_on(plot: Plot, item: Any) -> bool:
     """Whether a shape or an annotation belongs to this pair of axes."""
-    own = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
-    refs = {str(getattr(thing, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
-    return bool(refs & own) and refs <= own | {"paper"}
+    plot_refs = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
+    refs = {str(getattr(item, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
+    return bool(refs & plot_refs) and refs <= plot_refs | {"paper"}
 
 
 def _note(plot: Plot, note: Any) -> None:
@@ -265,10 +268,10 @@ def _note(plot: Plot, note: Any) -> None:
 
 def _in_legend(figure: go.Figure, trace: Any) -> bool:
     """Whether a trace is in the legend, as in plotly: a single series only if this is asked for."""
-    shown = [one for one in figure.data if one.showlegend is not False and one.type != "heatmap"]
-    if trace.showlegend is None and len(shown) == 1:
+    listed = [series for series in figure.data if series.showlegend is not False and series.type != "heatmap"]
+    if trace.showlegend is None and len(listed) == 1:
         return False
-    return trace in shown and bool(trace.name)
+    return trace in listed and bool(trace.name)
 
 
 def _scales(plot: Plot) -> None:
@@ -277,61 +280,68 @@ def _scales(plot: Plot) -> None:
     if not any(trace.type == "heatmap" for trace in plot.traces):
         axes.grid(color="#dddddd", zorder=0)
         axes.set_axisbelow(True)
-    for name, axis, of in (("x", plot.x, axes.xaxis), ("y", plot.y, axes.yaxis)):
+    for name, axis, drawn_axis in (("x", plot.x, axes.xaxis), ("y", plot.y, axes.yaxis)):
         limit = getattr(axes, f"set_{name}lim")
-        known, values = plot.categories(name), [plot.places(trace, name) for trace in plot.traces]
+        categories = plot.categories(name)
+        values = [plot.places(trace, name) for trace in plot.traces]
         if axis.type == "log":
             getattr(axes, f"set_{name}scale")("log")
         if axis.range is not None:
             limit(*(10**end if axis.type == "log" else end for end in axis.range))
         elif axis.rangemode == "tozero" and axis.type != "log":
             low, high = getattr(axes, f"get_{name}lim")()
-            negative = any((one < 0).any() for one in values)
+            negative = any((value < 0).any() for value in values)
             limit(low if negative else 0.0, 1.04 * max(0.0, high))
         if axis.tickvals is not None:
             low, high = sorted(getattr(axes, f"get_{name}lim")())
-            shown = axis.ticktext if axis.ticktext is not None else [f"{one:g}" for one in axis.tickvals]
-            ticks = {float(at): words(one) for at, one in zip(axis.tickvals, shown, strict=True) if low <= at <= high}
-            of.set_ticks([*ticks], [*ticks.values()])
-            of.set_minor_formatter(NullFormatter())
-        elif known is not None:
-            of.set_ticks(range(len(known)), [words(one) for one in known])
+            tick_labels = axis.ticktext if axis.ticktext is not None else [f"{value:g}" for value in axis.tickvals]
+            ticks = {
+                float(position): words(value)
+                for position, value in zip(axis.tickvals, tick_labels, strict=True)
+                if low <= position <= high
+            }
+            drawn_axis.set_ticks([*ticks], [*ticks.values()])
+            drawn_axis.set_minor_formatter(NullFormatter())
+        elif categories is not None:
+            drawn_axis.set_ticks(range(len(categories)), [words(value) for value in categories])
             if not any(trace.type == "heatmap" for trace in plot.traces):
-                limit(-0.5, len(known) - 0.5)
+                limit(-0.5, len(categories) - 0.5)
         elif axis.type != "log":
-            whole = all((one == np.round(one)).all() for one in values)
-            of.set_major_locator(MaxNLocator("auto", integer=whole, steps=[1, 2, 5, 10]))
+            integers = all((value == np.round(value)).all() for value in values)
+            drawn_axis.set_major_locator(MaxNLocator("auto", integer=integers, steps=[1, 2, 5, 10]))
         else:
-            _decades(of, values)
+            _decades(drawn_axis, values)
         if axis.tickformat and axis.tickformat.endswith("%"):
-            of.set_major_formatter(PercentFormatter(1.0, decimals=int(axis.tickformat[1:-1])))
+            drawn_axis.set_major_formatter(PercentFormatter(1.0, decimals=int(axis.tickformat[1:-1])))
         elif axis.tickformat:
-            of.set_major_formatter(FormatStrFormatter(f"%{axis.tickformat}"))
+            drawn_axis.set_major_formatter(FormatStrFormatter(f"%{axis.tickformat}"))
         if axis.autorange == "reversed":
-            of.set_inverted(True)
+            drawn_axis.set_inverted(True)
 
 
-def _decades(of: Any, values: list[np.ndarray]) -> None:
+def _decades(axis: Any, values: list[np.ndarray]) -> None:
     """Use ticks at powers of ten, or at 1, 2, 5, 10 … if there are few powers."""
-    known = np.concatenate([*values, [np.nan]])
-    known = known[known > 0]
-    if len(known) and known.max() / known.min() < 300:
-        of.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        of.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        of.set_minor_formatter(NullFormatter())
+    positive = np.concatenate([*values, [np.nan]])
+    positive = positive[positive > 0]
+    if len(positive) and positive.max() / positive.min() < 300:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
     """Draw the legend below the figure, in as many columns as fit."""
     if not handles:
         return
-    shown, names = zip(*handles, strict=True)
+    symbols, names = zip(*handles, strict=True)
     names = tuple(folded(name, width - 0.5) for name in names)
-    shown = tuple(Patch(facecolor=one.get_facecolor()) if _is_area(one) else one for one in shown)
-    look: dict[str, Any] = {"frameon": False, "handlelength": 2.4, "columnspacing": 1.2, "handletextpad": 0.5}
-    look |= {"borderpad": 0.1, "labelspacing": 0.25, "loc": "outside lower center"}
+    symbols = tuple(Patch(facecolor=symbol.get_facecolor()) if _is_area(symbol) else symbol for symbol in symbols)
+    look: dict[str, Any] = {
+        "frameon": False, "handlelength": 2.4, "columnspacing": 1.2, "handletextpad": 0.5,
+        "borderpad": 0.1, "labelspacing": 0.25, "loc": "outside lower center",
+    }  # fmt: skip
     for columns in range(min(len(names), 6), 0, -1):
-        legend = out.legend(shown, names, ncols=columns, **look)
+        legend = out.legend(symbols, names, ncols=columns, **look)
         if columns == 1 or legend.get_window_extent().width <= (width - 0.06) * out.dpi:
             return
         legend.remove()

@@ -32,22 +32,23 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Each name that two or more results have in common, with these results."""
-    known = {run: list(names(result)) for run, result in results.items()}
-    for name in dict.fromkeys(one for of_run in known.values() for one in of_run):
-        having = {run: result for run, result in results.items() if name in known[run]}
-        if len(having) > 1:
-            yield name, having
+    names_of_run = {run: list(names(result)) for run, result in results.items()}
+    for name in dict.fromkeys(name_of_result for of_run in names_of_run.values() for name_of_result in of_run):
+        owners = {run: result for run, result in results.items() if name in names_of_run[run]}
+        if len(owners) > 1:
+            yield name, owners
 
 
-def extremes(what: str, values: pd.Series, form: str) -> str:
+def extremes(quantity: str, values: pd.Series, form: str) -> str:
     """A sentence about the runs in which a number is smallest and largest, with both values as they are printed."""
-    known = values.dropna().sort_values()
-    if known.empty:
-        return f"{what} is not known for any run."
-    least, most = (printed(known.iloc[i], form) for i in (0, -1))
-    if least == most:
-        return f"{what} is {least} in {'all runs' if len(known) == len(values) else ', '.join(map(str, known.index))}."
-    return f"{what} ranges from {least} in {known.index[0]} to {most} in {known.index[-1]}."
+    present = values.dropna().sort_values()
+    if present.empty:
+        return f"{quantity} is not known for any run."
+    lowest, highest = (printed(present.iloc[i], form) for i in (0, -1))
+    if lowest == highest:
+        runs = "all runs" if len(present) == len(values) else ", ".join(map(str, present.index))
+        return f"{quantity} is {lowest} in {runs}."
+    return f"{quantity} ranges from {lowest} in {present.index[0]} to {highest} in {present.index[-1]}."
 
 
 def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:

@@ -61,8 +61,10 @@ class Section:
 
     def __post_init__(self) -> None:
         """Give figures that another package made with plain plotly the method `save`."""
-        known = {name: one if isinstance(one, Figure) else Figure(one) for name, one in self.figures.items()}
-        object.__setattr__(self, "figures", known)
+        figures = {
+            name: figure if isinstance(figure, Figure) else Figure(figure) for name, figure in self.figures.items()
+        }
+        object.__setattr__(self, "figures", figures)
 
     @classmethod
     def undrawn(cls, note: str, provenance: dict[str, Any]) -> "Section":

@@ -56,8 +56,10 @@ LOG = {"type": "log", "dtick": 1}
 _CLASS_COLOUR = {"cls": BLUE, "bos": BLUE, "sep": VERMILION, "comma_period": GREEN, "other": GREY}
 _DECODER_COLOUR = {"greedy": BLUE, "beam": VERMILION, "sample": GREEN, "top_k": PINK, "top_p": AMBER}
 _MORE_COLOURS = (PINK, AMBER, SKY, INK)
-_AXIS = {"showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "zeroline": False}
-_AXIS |= {"gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power", "automargin": True, "title_standoff": 8}
+_AXIS = {
+    "showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "zeroline": False,
+    "gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power", "automargin": True, "title_standoff": 8,
+}  # fmt: skip
 FONTS = (
     "system-ui, -apple-system, Segoe UI, Helvetica, Arial, "
     "Hiragino Sans, Yu Gothic UI, Meiryo, Noto Sans CJK JP, Noto Sans JP, IPAexGothic, "
@@ -117,11 +119,11 @@ def panels(
     n, space = (2, 0.22) if names is None else (len(names), 0.06)
     wide = columns or n
     rows = -(-n // wide)
-    apart = {"horizontal_spacing": space, "vertical_spacing": 0.3 / rows}
+    spacing = {"horizontal_spacing": space, "vertical_spacing": 0.3 / rows}
     places = [(number // wide + 1, number % wide + 1) for number in range(n)]
     specs: list[list[dict[str, Any] | None]]
     specs = [[{} if (row, column) in places else None for column in range(1, wide + 1)] for row in range(1, rows + 1)]
-    out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, figure=Figure(), **apart)
+    out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, figure=Figure(), **spacing)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
     for (row, column), name in zip(places, names or [], strict=False):
         out.add_annotation(above, text=name, showarrow=False, row=row, col=column)
@@ -183,14 +185,14 @@ def run_styles(names: Sequence[str]) -> dict[str, Style]:
 
 
 def _styles(
-    names: Sequence[str], shown: Mapping[str, str], colours: Mapping[str, str], dashes: Sequence[str]
+    names: Sequence[str], labels: Mapping[str, str], colours: Mapping[str, str], dashes: Sequence[str]
 ) -> dict[str, Style]:
     """Known names keep their colour, and others take the remaining colours in turn. Names are shown literally."""
-    left = cycle(_MORE_COLOURS)
+    colours_in_turn = cycle(_MORE_COLOURS)
     return {
         name: {
-            "name": plain(shown.get(name, name)),
-            "color": colours.get(name) or next(left),
+            "name": plain(labels.get(name, name)),
+            "color": colours.get(name) or next(colours_in_turn),
             "dash": dashes[i % len(dashes)],
             "symbol": SYMBOLS[i % len(SYMBOLS)],
         }

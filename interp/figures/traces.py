@@ -22,8 +22,10 @@ _DASHES: dict[str, Any] = {
     "solid": "-", "dash": (0, (4, 2)), "dot": (0, (1.4, 1.4)), "dashdot": (0, (4, 1.5, 1, 1.5)),
     "longdash": (0, (9, 2)), "longdashdot": (0, (9, 2, 1, 2)),
 }  # fmt: skip
-_SYMBOLS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "x": "X", "triangle-up": "^"}
-_SYMBOLS |= {"triangle-down": "v", "triangle-left": "<", "triangle-right": ">"}
+_SYMBOLS = {
+    "circle": "o", "square": "s", "diamond": "D", "cross": "P", "x": "X", "triangle-up": "^",
+    "triangle-down": "v", "triangle-left": "<", "triangle-right": ">",
+}  # fmt: skip
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 _MOST_MARKERS = 14  # the most markers on a line
 _GREY = np.array([0.2126, 0.7152, 0.0722])  # luminance of red, green and blue
@@ -42,8 +44,8 @@ class Plot:
     def categories(self, name: str) -> list[str] | None:
         """The categories of the axis `x` or `y`, in order; None for an axis of numbers."""
         axis = getattr(self, name)
-        values = [one for trace in self.traces for one in _values(trace, name)]
-        if axis.type != "category" and not any(isinstance(one, str) for one in values):
+        values = [value for trace in self.traces for value in _values(trace, name)]
+        if axis.type != "category" and not any(isinstance(value, str) for value in values):
             return None
         return list(
             dict.fromkeys([*map(str, axis.categoryarray if axis.categoryarray is not None else ()), *map(str, values)])
@@ -51,20 +53,21 @@ class Plot:
 
     def places(self, trace: Any, name: str) -> np.ndarray:
         """The coordinates of a trace's values."""
-        values, known = _values(trace, name), self.categories(name)
-        if known is None:
+        values = _values(trace, name)
+        categories = self.categories(name)
+        if categories is None:
             return np.asarray(values, dtype=float)
-        return np.array([known.index(str(one)) for one in values], dtype=float)
+        return np.array([categories.index(str(value)) for value in values], dtype=float)
 
 
 def _values(trace: Any, name: str) -> list[Any]:
     values = trace[name]
     if values is None:  # plotly counts them from 0
         if trace.type == "heatmap":
-            beside = trace.z if name == "y" else trace.z[0]
+            neighbours = trace.z if name == "y" else trace.z[0]
         else:
-            beside = trace["y" if name == "x" else "x"]
-        return [*range(0 if beside is None else len(beside))]
+            neighbours = trace["y" if name == "x" else "x"]
+        return [*range(0 if neighbours is None else len(neighbours))]
     if len(values) and isinstance(values[0], list | tuple | np.ndarray):  # levels of labels
         return [", ".join(map(str, levels)) for levels in zip(*values, strict=True)]
     return list(values)
@@ -76,10 +79,10 @@ INDEX = re.compile(r"\$[_^]\{\\mathrm\{(.*?)\}\}\$")
 
 def words(text: object) -> str:
     """Text of a plotly figure for matplotlib, with sub- and superscripts as mathtext and everything else literal."""
-    known = re.sub("[\u2068\u2069]", "", str(text)).replace("$", r"\$")
-    known = re.sub("</?[bi]>", "", re.sub(r"<br ?/?>", "\n", known))
-    known = re.sub(r"<sub>(.*?)</sub>", r"$_{\\mathrm{\1}}$", known)
-    return unescape(re.sub(r"<sup>(.*?)</sup>", r"$^{\\mathrm{\1}}$", known))
+    plain_text = re.sub("[\u2068\u2069]", "", str(text)).replace("$", r"\$")
+    plain_text = re.sub("</?[bi]>", "", re.sub(r"<br ?/?>", "\n", plain_text))
+    plain_text = re.sub(r"<sub>(.*?)</sub>", r"$_{\\mathrm{\1}}$", plain_text)
+    return unescape(re.sub(r"<sup>(.*?)</sup>", r"$^{\\mathrm{\1}}$", plain_text))
 
 
 def css_colour(css: str) -> tuple[float, ...]:
@@ -114,34 +117,34 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
     More than six lines without symbols are not changed: they are ordered from dark to light.
     """
     series: dict[str, Any] = {}
-    for one in traces:
-        if one.showlegend is not False:
-            series.setdefault(named(one), one)
-    filled = [name for name, one in series.items() if one.type in ("bar", "box")]
+    for trace in traces:
+        if trace.showlegend is not False:
+            series.setdefault(named(trace), trace)
+    filled = [name for name, trace in series.items() if trace.type in ("bar", "box")]
     looks: dict[str, dict[str, Any]]
     looks = {name: {"hatch": hatch} for name, hatch in zip(filled, cycle(_HATCHES), strict=False)}
-    lines = {name: one for name, one in series.items() if one.type == "scatter" and one.fill is None}
-    taken: set[tuple[Any, Any]] = set()
-    for name, one in lines.items():
-        dash = (one.line.dash or "solid") if "lines" in (one.mode or "lines") else None
-        symbol = (one.marker.symbol or "circle") if "markers" in (one.mode or "") else None
-        if (dash, symbol) in taken and len(lines) <= len(_DASHES):
+    lines = {name: trace for name, trace in series.items() if trace.type == "scatter" and trace.fill is None}
+    used: set[tuple[Any, Any]] = set()
+    for name, trace in lines.items():
+        dash = (trace.line.dash or "solid") if "lines" in (trace.mode or "lines") else None
+        symbol = (trace.marker.symbol or "circle") if "markers" in (trace.mode or "") else None
+        if (dash, symbol) in used and len(lines) <= len(_DASHES):
             if symbol is not None:
-                symbol = next((two for two in _SYMBOLS if (dash, two) not in taken), symbol)
+                symbol = next((two for two in _SYMBOLS if (dash, two) not in used), symbol)
                 looks[name] = {"symbol": symbol}
             else:
-                dash = next((two for two in _DASHES if (two, None) not in taken), dash)
+                dash = next((two for two in _DASHES if (two, None) not in used), dash)
                 looks[name] = {"dash": dash}
-        taken.add((dash, symbol))
+        used.add((dash, symbol))
     return looks
 
 
 def check_traces(traces: Iterable[Any]) -> None:
     """Raise ValueError for a kind of trace that cannot be drawn for a paper."""
-    for kind in (one.type for one in traces):
+    for kind in (trace.type for trace in traces):
         if kind not in _DRAWN:
-            known = ", ".join(_DRAWN)
-            raise ValueError(f"a {kind!r} trace cannot be drawn for a paper, only {known}; use plotly's write_image")
+            drawable = ", ".join(_DRAWN)
+            raise ValueError(f"a {kind!r} trace cannot be drawn for a paper, only {drawable}; use plotly's write_image")
 
 
 def draw(plot: Plot, trace: Any) -> Any:
@@ -150,14 +153,18 @@ def draw(plot: Plot, trace: Any) -> Any:
 
 
 def _scatter(plot: Plot, trace: Any) -> Any:
-    x, y, axes = plot.places(trace, "x"), plot.places(trace, "y"), plot.axes
+    x = plot.places(trace, "x")
+    y = plot.places(trace, "y")
+    axes = plot.axes
     if trace.fill == "toself":
-        known = np.isfinite(x) & np.isfinite(y)
-        (patch,) = axes.fill(x[known], y[known], color=css_colour(trace.fillcolor), linewidth=0, zorder=1)
+        finite = np.isfinite(x) & np.isfinite(y)
+        (patch,) = axes.fill(x[finite], y[finite], color=css_colour(trace.fillcolor), linewidth=0, zorder=1)
         return patch
     if trace.marker.colorscale is not None and not isinstance(trace.marker.color, str):
         return _cloud(plot, trace, x, y)
-    look, mode, colour = plot.looks.get(named(trace), {}), trace.mode or "lines", _colour(trace)
+    look = plot.looks.get(named(trace), {})
+    mode = trace.mode or "lines"
+    colour = _colour(trace)
     style: dict[str, Any] = {"linestyle": "none"}
     if "lines" in mode:
         dash = look.get("dash", trace.line.dash) if trace.showlegend is not False else trace.line.dash
@@ -171,7 +178,8 @@ def _scatter(plot: Plot, trace: Any) -> Any:
     if "markers" in mode and np.ndim(trace.marker.size):
         large = np.asarray(trace.marker.size) == np.max(trace.marker.size)
         line.set(markevery=1, markersize=2)
-        axes.plot(x[large], y[large], color=colour, zorder=2.6, **style | {"linestyle": "none"})
+        style["linestyle"] = "none"
+        axes.plot(x[large], y[large], color=colour, zorder=2.6, **style)
     return line
 
 
@@ -181,8 +189,10 @@ def _marker(trace: Any, look: Mapping[str, Any]) -> dict[str, Any]:
         symbol = list(_SYMBOLS)[symbol]
     size = 6 if trace.marker.size is None else np.max(trace.marker.size)
     style = {"markersize": max(2.0, 0.55 * float(size)), "markeredgewidth": 0.7, "alpha": trace.marker.opacity}
-    fill = {"markerfacecolor": "white"} if str(trace.marker.symbol).endswith("-open") else {}
-    return style | fill | {"marker": _SYMBOLS.get(str(symbol).removesuffix("-open"), "o")}
+    if str(trace.marker.symbol).endswith("-open"):
+        style["markerfacecolor"] = "white"
+    style["marker"] = _SYMBOLS.get(str(symbol).removesuffix("-open"), "o")
+    return style
 
 
 def _cloud(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
@@ -190,8 +200,8 @@ def _cloud(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
     colours = np.asarray(trace.marker.color, dtype=float)
     scale = ScalarMappable(Normalize(trace.marker.cmin, trace.marker.cmax), _colours(trace.marker.colorscale))
     scale.norm.autoscale_None(colours)
-    how: dict[str, Any] = {"s": 9, "alpha": trace.marker.opacity, "zorder": 2.6, "linewidths": 0}
-    plot.axes.scatter(x, y, c=colours, cmap=scale.cmap, norm=scale.norm, **how)
+    options: dict[str, Any] = {"s": 9, "alpha": trace.marker.opacity, "zorder": 2.6, "linewidths": 0}
+    plot.axes.scatter(x, y, c=colours, cmap=scale.cmap, norm=scale.norm, **options)
     _scale_beside(plot.axes, scale, trace.marker.colorbar)
 
 
@@ -204,21 +214,21 @@ def _bars_of_error(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None
     ):
         if error.array is None:
             continue
-        more = np.asarray(error.array, dtype=float)
-        less = more if error.arrayminus is None else np.asarray(error.arrayminus, dtype=float)
+        upwards = np.asarray(error.array, dtype=float)
+        downwards = upwards if error.arrayminus is None else np.asarray(error.arrayminus, dtype=float)
         place, middle = (y, x) if across else (x, y)
-        ends = middle - less, middle + more
+        ends = middle - downwards, middle + upwards
         lines(place, *ends, color=colour, linewidth=0.7, zorder=2.4)
         if error.width != 0:
             for end in ends:
-                at = (end, place) if across else (place, end)
-                plot.axes.plot(*at, cap, color=colour, markersize=3, markeredgewidth=0.7, zorder=2.4)
+                coordinates = (end, place) if across else (place, end)
+                plot.axes.plot(*coordinates, cap, color=colour, markersize=3, markeredgewidth=0.7, zorder=2.4)
 
 
 def _bars(plot: Plot, trace: Any) -> Any:
-    beside = [one for one in plot.traces if one.type == "bar"]
-    width = 0.8 / len(beside)
-    x = plot.places(trace, "x") + width * (beside.index(trace) - (len(beside) - 1) / 2)
+    neighbours = [neighbour for neighbour in plot.traces if neighbour.type == "bar"]
+    width = 0.8 / len(neighbours)
+    x = plot.places(trace, "x") + width * (neighbours.index(trace) - (len(neighbours) - 1) / 2)
     y = np.asarray(trace.y, dtype=float)
     style = _filled(plot, trace)
     plot.axes.bar(x, y, width, zorder=2, **style)
@@ -236,10 +246,12 @@ def _filled(plot: Plot, trace: Any) -> dict[str, Any]:
 def _boxes(plot: Plot, trace: Any) -> Any:
     """Draw the median, the quartiles and the furthest points within 1.5 interquartile ranges of them, as in plotly. The
     points stand next to the box, in their order."""
-    groups = list(dict.fromkeys(named(one) for one in plot.traces if one.type == "box"))
+    groups = list(dict.fromkeys(named(box_trace) for box_trace in plot.traces if box_trace.type == "box"))
     width = 0.8 / len(groups)
-    x, y = plot.places(trace, "x"), np.asarray(trace.y, dtype=float)
-    style, colour = _filled(plot, trace), _colour(trace)[:3]
+    x = plot.places(trace, "x")
+    y = np.asarray(trace.y, dtype=float)
+    style = _filled(plot, trace)
+    colour = _colour(trace)[:3]
     lines = {name: {"color": colour, "linewidth": 0.7} for name in ("whiskerprops", "capprops", "medianprops")}
     for place in np.unique(x):
         values = y[(x == place) & np.isfinite(y)]
@@ -259,18 +271,21 @@ def _boxes(plot: Plot, trace: Any) -> Any:
 
 
 def _grid(plot: Plot, trace: Any) -> None:
-    x, y, z = plot.places(trace, "x"), plot.places(trace, "y"), np.asarray(trace.z, dtype=float)
+    x = plot.places(trace, "x")
+    y = plot.places(trace, "y")
+    z = np.asarray(trace.z, dtype=float)
     scale = ScalarMappable(Normalize(trace.zmin, trace.zmax), _colours(trace.colorscale))
     scale.norm.autoscale_None(z)
     plot.axes.pcolormesh(_edges(x), _edges(y), z, cmap=scale.cmap, norm=scale.norm, zorder=0)
     for (row, column), value in np.ndenumerate(z):
         if trace.texttemplate is not None and np.isfinite(value):
             form = re.sub(r"%\{z:(.*?)\}", r"{:\1}", trace.texttemplate)
-            said = str(trace.text[row][column]) if form == "%{text}" else form.format(value)
+            cell_text = str(trace.text[row][column]) if form == "%{text}" else form.format(value)
             ink = "white" if np.dot(scale.to_rgba(value)[:3], _GREY) < 0.45 else "black"
-            look = {"weight": "bold" if "<b>" in said else None, "style": "italic" if "<i>" in said else None}
-            how: dict[str, Any] = {"color": ink, "ha": "center", "va": "center", "gid": "cell"} | look
-            plot.axes.text(x[column], y[row], words(said).replace("-", "−"), **how)
+            options: dict[str, Any] = {"color": ink, "ha": "center", "va": "center", "gid": "cell"}
+            options["weight"] = "bold" if "<b>" in cell_text else None
+            options["style"] = "italic" if "<i>" in cell_text else None
+            plot.axes.text(x[column], y[row], words(cell_text).replace("-", "−"), **options)
     _scale_beside(plot.axes, scale, trace.colorbar)
 
 
@@ -284,8 +299,8 @@ def _edges(centres: np.ndarray) -> np.ndarray:
 def _colours(scale: Any) -> Colormap:
     """A colour scale whose brightness only rises or only falls. A scale with two dark ends is replaced by cividis."""
     if scale is not None:
-        css = sample_colorscale([list(one) for one in scale], list(np.linspace(0, 1, 65)))
-        colours = [css_colour(one)[:3] for one in css]
+        css = sample_colorscale([list(item) for item in scale], list(np.linspace(0, 1, 65)))
+        colours = [css_colour(item)[:3] for item in css]
         steps = np.diff(np.array(colours) @ _GREY)
         if (steps > -1e-3).all() or (steps < 1e-3).all():
             return LinearSegmentedColormap.from_list("scale", colours)
@@ -324,5 +339,5 @@ def draw_note(plot: Plot, note: Any) -> None:
     across = {"left": "left", "right": "right"}.get(note.xanchor, "center")
     along = "bottom" if y_inside and y == 1 else {"top": "top", "bottom": "bottom"}.get(note.yanchor, "center")
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.7}
-    how: dict[str, Any] = {"ha": across, "va": along, "zorder": 4, "gid": "note", "bbox": ground}
-    plot.axes.annotate(words(note.text), (x, y), xycoords=over, xytext=shift, textcoords="offset points", **how)
+    options: dict[str, Any] = {"ha": across, "va": along, "zorder": 4, "gid": "note", "bbox": ground}
+    plot.axes.annotate(words(note.text), (x, y), xycoords=over, xytext=shift, textcoords="offset points", **options)

@@ -24,7 +24,7 @@ class _OnWhite(PngRenderer):
     """PNG on white, so that dark ink can be read on a dark page."""
 
     def to_mimebundle(self, fig_dict: dict[str, Any]) -> dict[str, str]:
-        on_white = fig_dict | {"layout": fig_dict["layout"] | {"paper_bgcolor": "white"}}
+        on_white = dict(fig_dict, layout=dict(fig_dict["layout"], paper_bgcolor="white"))
         return super().to_mimebundle(on_white)
 
 
