@@ -216,7 +216,7 @@ def test_rows_are_thinned_and_parts_merge(load_toy):
     assert (list(removal.sets), removal.ordinary_sets, len(removal.ordinary)) == (["3"], [], 15)
 
     def drawn(ids, every):
-        observer = FrameDraws(model, corpora.token_classes(model, CLASSES), removal, every=every)
+        observer = FrameDraws(model, corpora.token_classes(model, CLASSES), removal, row_step=every)
         observe(model, corpora.batches(model, ids, batch_size=3), observer, progress=False)
         return observer.table
 

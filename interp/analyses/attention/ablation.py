@@ -95,7 +95,8 @@ class KeyAblation(_Ablation):
         return jointly(names, partial(self._read, circuit, keys))
 
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
-        x, fills = circuit.attn_input(x).to(keys.one_hot), self.fills[circuit.layer]
+        x = circuit.attn_input(x).to(keys.one_hot)
+        fills = self.fills[circuit.layer]
         added = (x.new_tensor([*fills.values()]) - x[..., [*fills]]) / circuit.scale
         added = rearrange(added, "batch key dim -> dim batch 1 1 1 key").contiguous()
         directions = circuit.at_positions(circuit.W_K_stored[:, [*fills]].transpose(0, 1), x.shape[1]).to(x)
@@ -129,18 +130,23 @@ class StreamAblation(_Ablation):
 
     def hooks(self, batch: Batch) -> Recipe:
         recipe = super().hooks(batch)
-        n_rows, most = len(batch.mask), max(map(len, self.fills.values()))
-        at_once = min(most, max(n_rows - 1, 1))
-        shape, dtype = self.state[f"{next(iter(self.fills))}.attention"].shape[1:], torch.float64
-        found = {layer: torch.zeros(n_rows, 1 + len(fill), *shape, dtype=dtype) for layer, fill in self.fills.items()}
+        n_rows = len(batch.mask)
+        n_dims = max(map(len, self.fills.values()))
+        at_once = min(n_dims, max(n_rows - 1, 1))
+        shape = self.state[f"{next(iter(self.fills))}.attention"].shape[1:]
+        dtype = torch.float64
+        attentions = {
+            layer: torch.zeros(n_rows, 1 + len(fill), *shape, dtype=dtype) for layer, fill in self.fills.items()
+        }
         step = max(n_rows // (1 + at_once), 1)
         for start in range(0, n_rows, step):
-            for first in range(0, most, at_once):
-                rows, numbers = slice(start, start + step), range(first, min(first + at_once, most))
+            for first in range(0, n_dims, at_once):
+                rows = slice(start, start + step)
+                numbers = range(first, min(first + at_once, n_dims))
                 for layer, attention in self._without(batch, rows, numbers).items():
                     variants = [0, *(1 + number for number in numbers)][: attention.shape[1]]
-                    found[layer][rows, variants] = attention
-        for layer, attention in found.items():
+                    attentions[layer][rows, variants] = attention
+        for layer, attention in attentions.items():
             self.add(f"{layer}.attention", attention.sum(0))
             self.add_rows(f"{layer}.mean", attention.mean(2), batch)
         return recipe
@@ -154,18 +160,19 @@ class StreamAblation(_Ablation):
         """The attention of some rows as they are, and without some of the dimensions of each layer."""
         tokens, mask = (part[rows].repeat(1 + len(numbers), 1) for part in (batch.tokens, batch.mask))
         copies = Batch(tokens, mask, mask.bool(), tokens)
-        keys, n_rows = KeyClassBatch(copies, self.classes, self.model.W_U.dtype), len(batch.mask[rows])
-        found: dict[int, Tensor] = {}
+        keys = KeyClassBatch(copies, self.classes, self.model.W_U.dtype)
+        n_rows = len(batch.mask[rows])
+        attentions: dict[int, Tensor] = {}
 
         def replaced(dims: list[tuple[int, float]], resid: Tensor, hook: object) -> Tensor:
-            every = resid[:n_rows].repeat(1 + len(numbers), 1, 1).unflatten(0, (-1, n_rows))
+            variants = resid[:n_rows].repeat(1 + len(numbers), 1, 1).unflatten(0, (-1, n_rows))
             for number, (dim, fill) in enumerate(dims, 1):
-                every[number, ..., dim] = fill
-            return every.flatten(0, 1)
+                variants[number, ..., dim] = fill
+            return variants.flatten(0, 1)
 
         def read(layer: int, n_variants: int, received: Tensor, v: Tensor) -> None:
             by_class = keys.by_row(received.to(keys.one_hot)).unflatten(0, (-1, n_rows))
-            found[layer] = by_class[:n_variants].transpose(0, 1).double().cpu()
+            attentions[layer] = by_class[:n_variants].transpose(0, 1).double().cpu()
 
         recipe: Recipe = []
         for layer, filled in self.fills.items():
@@ -174,7 +181,7 @@ class StreamAblation(_Ablation):
             recipe += attention_hooks(self.model, layer, copies, partial(read, layer, 1 + len(dims)), "v")
         with firing(self.model, recipe):
             forward(self.model, copies, max(self.fills) + 1)
-        return found
+        return attentions
 
 
 @runs
@@ -248,17 +255,17 @@ def ablation_effect(
     return (yield from ablate(model, prepared, classes, plan, where))[0]
 
 
-def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
+def _check_given(model: Model, table: pd.DataFrame, label: str, key: list[str], value: str) -> None:
     """Raise ValueError for a table that has missing values, mixes two runs, or has a number that does not fit the
     model.
     """
-    check_table(table, what, [*key, value], key)
+    check_table(table, label, [*key, value], key)
     counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
     for column in [name for name in key if name in counts]:
         outside = table.loc[~table[column].isin(range(counts[column])), column]
         if len(outside):
-            known = f"this model has 0 … {counts[column] - 1}; give the table of this model"
-            raise ValueError(f"{what} has {column} {outside.iloc[0]}, {known}")
+            expected = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            raise ValueError(f"{label} has {column} {outside.iloc[0]}, {expected}")
 
 
 def planned(
@@ -273,23 +280,23 @@ def planned(
 ) -> pd.DataFrame:
     """What `ablate` removes, from the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode,
     fill)."""
-    every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
-    every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
-    every["fill"] = every["mean"] if mode == "mean" else 0.0
+    all_tokens = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
+    all_tokens["magnitude"] = (all_tokens["mean"] ** 2 + all_tokens["sd"] ** 2) ** 0.5
+    all_tokens["fill"] = all_tokens["mean"] if mode == "mean" else 0.0
     varies = mode == "mean" or (where == "keys" and not qk_circuit(model, 0).rotates)
-    every["removed"] = every["sd"] if varies else every["magnitude"]
+    all_tokens["removed"] = all_tokens["sd"] if varies else all_tokens["magnitude"]
     rng = np.random.default_rng(seed)
     outlying = outliers["dim"].drop_duplicates().head(OUTLIERS[where]).tolist()
-    dims = every.index.unique("dim")
+    dims = all_tokens.index.unique("dim")
     rows = []
     for layer in layers:
         driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
         tested = dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
-        rest = dims.difference([*tested, *outliers["dim"]]).to_numpy()
-        random = rng.choice(rest, size=min(_CONTROLS, len(rest)) if tested else 0, replace=False)
+        ordinary = dims.difference([*tested, *outliers["dim"]]).to_numpy()
+        random = rng.choice(ordinary, size=min(_CONTROLS, len(ordinary)) if tested else 0, replace=False)
         rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
     plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
-    return plan.join(every[["magnitude", "removed", "fill"]], on=["layer", "dim"])
+    return plan.join(all_tokens[["magnitude", "removed", "fill"]], on=["layer", "dim"])
 
 
 def drawn(
@@ -312,9 +319,10 @@ def drawn(
     means = profile[profile["key_class"] == "all"].pivot(index="state", columns="dim", values="mean").loc[layers]
     fills = dict(zip(layers, means.to_numpy() * (options.mode == "mean"), strict=True))
     removal = Removal.of(dims, fills, tested=OUTLIERS["keys"], seed=options.seed)
-    n_rows, n_tokens = len(read.queries) * read.stretches_per_group, int(read.queries.sum())
-    every = max(1, min(n_rows // FEWEST_TEXTS, max(n_rows // _ROWS, n_tokens // _TOKENS)))
-    return FrameDraws(model, classes, removal, every=every, seed=options.seed)
+    n_rows = len(read.queries) * read.stretches_per_group
+    n_tokens = int(read.queries.sum())
+    row_step = max(1, min(n_rows // FEWEST_TEXTS, max(n_rows // _ROWS, n_tokens // _TOKENS)))
+    return FrameDraws(model, classes, removal, row_step=row_step, seed=options.seed)
 
 
 def _drivers(gaps: pd.DataFrame) -> list[int]:
@@ -339,8 +347,8 @@ def ablate(
     fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
     observer = (KeyAblation if where == "keys" else StreamAblation)(model, classes, fills)
     yield [Reading("ablation", prepared, [observer, draws] if draws else [observer])]
-    whole = {layer: observer.before(layer) for layer in fills}
-    before = np.stack([whole[layer] for layer in plan["layer"]])
+    unedited = {layer: observer.before(layer) for layer in fills}
+    before = np.stack([unedited[layer] for layer in plan["layer"]])
     after = np.concatenate([observer.after(layer) for layer in fills])
     changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
     head = np.abs(after - before).argmax(1)
@@ -360,7 +368,9 @@ def _outliers_alone(plan: pd.DataFrame, observer: _Ablation) -> pd.DataFrame:
     if not dims:
         return pd.DataFrame(columns=FRAMES)
     variants = {layer: [0, *(1 + list(fill).index(dim) for dim in dims)] for layer, fill in observer.fills.items()}
-    sums = np.stack([observer.by_group(layer, "mean")[:, some] for layer, some in variants.items()], 1)
+    sums = np.stack(
+        [observer.by_group(layer, "mean")[:, variant_numbers] for layer, variant_numbers in variants.items()], 1
+    )
     return removed_rows(observer, [str(dim) for dim in dims], sums, observer.queries)[FRAMES]
 
 
@@ -377,7 +387,8 @@ def _with_intervals(
         mean = observer.jackknife(lambda change, queries: change / queries, changes.to_numpy().T, observer.queries)
         return mean.half
 
-    change, reach = table["attention_after"] - table["attention_before"], half(changes)
+    change = table["attention_after"] - table["attention_before"]
+    reach = half(changes)
     named = table["key_class"] != "other"
     keys = [table.loc[named, name] for name in _SET]
     sets = pd.DataFrame({"attention_before": table.loc[named, "attention_before"]}).groupby(keys, sort=False).first()

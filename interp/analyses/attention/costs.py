@@ -29,33 +29,36 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     the sums of the draws of their controls, which read only a part of a long text, for up to 64 outliers together.
     Where scores cannot be decomposed, patterns are read, nothing is scored, and the second pass runs each row again for
     each dimension."""
-    size, given = shape_with(name, options), options.get("key_classes")
-    n_classes = None if not given else len(given) + ("other" not in given)
+    size = shape_with(name, options)
+    key_classes = options.get("key_classes")
+    n_classes = None if not key_classes else len(key_classes) + ("other" not in key_classes)
     by_head = options.get("weights") == "attention"
-    found = cost(size, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
+    base = cost(size, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
     context = size.row(options.get("context"))
-    again = size.attention(context) / 2
-    read, *scored = found.passes
+    scores_again = size.attention(context) / 2
+    read, *scored = base.passes
     if options.get("average") == "sentence":  # the class of all keys needs its own sums
-        more = 1 + 1 / found.numbers["n_classes"]
-        scored = [replace(one, sums=math.ceil(one.sums * more), flops=one.flops * more) for one in scored]
+        growth = 1 + 1 / base.numbers["n_classes"]
+        scored = [
+            replace(reading, sums=math.ceil(reading.sums * growth), flops=reading.flops * growth) for reading in scored
+        ]
     if not size.linear_scores:
         read = replace(read, per_token=read.per_token + 12.0 * size.n_heads * context)
     text = "text" if options.get("sample") is None else "a sample of the text"
-    passes = [replace(read, flops=read.flops + again), *(replace(one, text=text) for one in scored)]
+    passes = [replace(read, flops=read.flops + scores_again), *(replace(reading, text=text) for reading in scored)]
     if options.get("ablation", True):
-        classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
+        classes, n_layers = base.numbers["n_classes"], base.numbers["n_layers"]
         removed = OUTLIERS["keys"] + _RANDOM + classes - 1 if size.linear_scores else OUTLIERS["residual"] + _RANDOM
         variants = 1 + min(removed, size.d_model)
         sums = 8 * ((n_layers * variants * (size.n_heads + MOST) + 1) * classes + MOST + 1)
-        held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
-        each = 2 * again if size.linear_scores else size.forward + size.attention(context)
+        memory: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
+        operations = 2 * scores_again if size.linear_scores else size.forward + size.attention(context)
         if size.linear_scores:
-            held["per_batch"] += 4 * removed * size.n_key_value_heads * size.d_head * context
+            memory["per_batch"] += 4 * removed * size.n_key_value_heads * size.d_head * context
             sums += _draws(n_layers, classes)
-            held["per_batch"] += 4 * FEWEST_CONTROLS * _TOGETHER * (size.d_model + size.n_heads * size.d_head)
-        passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * each, **held))
-    return replace(found, passes=tuple(passes))
+            memory["per_batch"] += 4 * FEWEST_CONTROLS * _TOGETHER * (size.d_model + size.n_heads * size.d_head)
+        passes.append(Pass(what="ablation", step=1, sums=sums, flops=variants * operations, **memory))
+    return replace(base, passes=tuple(passes))
 
 
 def cost(
@@ -85,7 +88,7 @@ def cost(
     profiles = massive + 8 * sum(profile_sums(size, n, classes) for n in (size.n_layers, size.n_layers + 1))
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
     largest_tokens = 2 * KEPT * (size.n_layers + 1) * d_model
-    others = 8 * (by_class + 16 * size.n_layers * d_model + largest_tokens)
+    profile_sums_bytes = 8 * (by_class + 16 * size.n_layers * d_model + largest_tokens)
     means, centring = score_flops(size, n_layers, classes, sequence=sequence)
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "profile_bytes": profiles,
@@ -106,7 +109,7 @@ def cost(
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
         f"table scores: {(rows + n_layers * heads) * d_model:,} rows",
     ]
-    read = replace(scored, what="attention", sums=profiles + others, flops=0)
+    read = replace(scored, what="attention", sums=profiles + profile_sums_bytes, flops=0)
     if not size.linear_scores:
         return Cost(passes=(read,), numbers=numbers, lines=lines)
     results = _results(rows * d_model)

@@ -57,13 +57,13 @@ def dimension_means(study: AttentionStudy) -> Figure:
         True
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
-    others = table.drop(columns=study.outliers["dim"].unique())
+    ordinary = table.drop(columns=study.outliers["dim"].unique())
     measure = "robust SD from the median" if study.rule == "robust" else "SD from the mean"
     subtitle = f"outliers: more than {study.provenance['k']:.3g} {measure} over dimensions"
     title = "Outlier dimensions of the residual stream"
     out = figure(title, "hidden state (0: embeddings)", "mean over tokens", subtitle=subtitle)
-    for least, most, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):
-        low, high = (others.quantile(share, axis=1).round(4) for share in (least, most))
+    for lower, upper, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):
+        low, high = (ordinary.quantile(share, axis=1).round(4) for share in (lower, upper))
         add_band(out, low, high, f"rgba(128,128,128,{alpha})", name=name)
     for dim, colour in zip(_named(study), COLOURS, strict=False):
         outlying = table.index.isin(study.outliers.loc[study.outliers["dim"] == dim, "state"])
@@ -125,7 +125,7 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
             band = translucent(style["color"], 0.2)
             add_band(out, mean["sum_low"], mean["sum_high"], band, legendgroup=name, showlegend=False)
         add_series(out, mean["sum"], style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
-        dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
+        dotted = dict(style, dash="dot", width=1.2, symbol=None)
         add_series(out, mean["uniform"], dotted, legend=False, hoverinfo="skip")
     out.update_xaxes(whole_ticks(study.attention["layer"].nunique()))
     return out.update_yaxes(rangemode="tozero")
@@ -145,10 +145,11 @@ def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> F
         ['dimension 3', 'dimension 5']
     """
     chosen = _named(study)[:3] if dims is None else listed(dims)
-    known = set(study.dims["dim"])
-    if not chosen or not set(chosen) <= known:
-        raise ValueError(f"expected dimensions in 0 … {max(known)}, found {chosen}")
-    names, subtitle = [f"dimension {dim}" for dim in chosen], "mean over the tokens of a class; state 0: embeddings"
+    all_dims = set(study.dims["dim"])
+    if not chosen or not set(chosen) <= all_dims:
+        raise ValueError(f"expected dimensions in 0 … {max(all_dims)}, found {chosen}")
+    names = [f"dimension {dim}" for dim in chosen]
+    subtitle = "mean over the tokens of a class; state 0: embeddings"
     out = panels("Outlier dimensions by token class", "hidden state", subtitle=subtitle, names=names)
     for panel, dim in enumerate(chosen, 1):
         of_dim = study.dims[study.dims["dim"] == dim].set_index("state")
@@ -178,11 +179,12 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
     part = study.scores(layer=layer, key_class=key_class)
     subtitle = f"block {layer}; the {_POINTS} largest of each head; dotted: outlier dimensions"
     out = figure(_scores_of(study, key_class), _DIMENSION, f"mean contribution, {_unit(study)}", subtitle=subtitle)
-    shown = part[part["mean"].abs().groupby(part["head"]).rank(ascending=False) <= _POINTS].set_index("dim")
+    largest = part[part["mean"].abs().groupby(part["head"]).rank(ascending=False) <= _POINTS].set_index("dim")
     colours = ramp(part["head"].nunique())
-    for number, (head, means) in enumerate(shown.groupby("head")["mean"]):
+    for number, (head, means) in enumerate(largest.groupby("head")["mean"]):
         style = {"name": f"L{layer}H{head}", "color": colours[number], "symbol": number % 8}
-        hover, marker = "dimension %{x}<br>%{y:.3f}", {"opacity": 0.8}
+        hover = "dimension %{x}<br>%{y:.3f}"
+        marker = {"opacity": 0.8}
         add_series(out, means.round(4), style, hover=hover, size=7, mode="markers", marker=marker)
     _mark(out, _outlying(study, layer))
     return out.add_hline(y=0, line=THIN)
@@ -230,11 +232,12 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Fig
     """
     layers = study.scores.arrays.indexes["layer"].tolist()
     wide = min(_IN_ROW, len(layers))
-    title, subtitle = _scores_of(study, key_class), "mean and range over heads; dotted: outlier dimensions"
+    title = _scores_of(study, key_class)
+    subtitle = "mean and range over heads; dotted: outlier dimensions"
     out = panels(title, "dimension", subtitle=subtitle, names=[f"block {layer}" for layer in layers], columns=wide)
     for number, layer in enumerate(layers):
         heads = study.scores(layer=layer, key_class=key_class).groupby("dim")["mean"]
-        low, mean, high = (heads.agg(how).round(3) for how in ("min", "mean", "max"))
+        low, mean, high = (heads.agg(statistic).round(3) for statistic in ("min", "mean", "max"))
         place: dict[str, Any] = {"row": number // wide + 1, "col": number % wide + 1}
         look = {"showlegend": False, "legendgroup": "range"}
         add_band(out, low, high, "rgba(128,128,128,0.35)", name="range", **look, **place)
@@ -312,17 +315,17 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
         change = (part["attention_after"] - part["attention_before"]).round(5)
-        beside = change.set_axis((part["layer"] + 0.2 * number - 0.2).astype(np.float32))
-        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].astype(np.float32)}
+        points = change.set_axis((part["layer"] + 0.2 * number - 0.2).astype(np.float32))
+        options: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].astype(np.float32)}
         if kind == "outlier":
-            more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
+            options["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
         marker = {"line": {"width": 1.5, "color": style["color"]}}
-        add_series(out, beside.astype(np.float32), style, hover=hover, size=9, mode="markers", marker=marker, **more)
+        add_series(out, points.astype(np.float32), style, hover=hover, size=9, mode="markers", marker=marker, **options)
     out.update_xaxes(whole_ticks(table["layer"].nunique()))
     return out.add_hline(y=0, line=THIN)
 
 
-def attention_view(shown: AttentionInText) -> Any:
+def attention_view(in_text: AttentionInText) -> Any:
     """Attention patterns of a layer next to what one dimension of the key contributes to their scores (circuitsvis).
 
     There are two panels for each head: its pattern, and the dimension's contribution to each score in nats, minus its
@@ -330,7 +333,7 @@ def attention_view(shown: AttentionInText) -> Any:
     gives.
 
     Args:
-        shown: what `interp.attention.attention_in_text` returns.
+        in_text: what `interp.attention.attention_in_text` returns.
 
     Examples:
         >>> import interp
@@ -343,13 +346,13 @@ def attention_view(shown: AttentionInText) -> Any:
     from circuitsvis.attention import attention_heads
 
     panels, names = [], []
-    for head, (pattern, contribution) in enumerate(zip(shown.pattern, shown.contribution, strict=True)):
+    for head, (pattern, contribution) in enumerate(zip(in_text.pattern, in_text.contribution, strict=True)):
         limit = max(np.abs(contribution).max(), 1e-9)
         panels += [pattern, contribution / limit]
-        names += [f"L{shown.layer}H{head}", f"dim {shown.dim} ±{limit:.1f}"]
-    how = {"min_value": -1.0, "max_value": 1.0, "mask_upper_tri": shown.causal}
-    tokens = as_html(shown.tokens)
-    return attention_heads(attention=np.stack(panels), tokens=tokens, attention_head_names=names, **how)
+        names += [f"L{in_text.layer}H{head}", f"dim {in_text.dim} ±{limit:.1f}"]
+    options = {"min_value": -1.0, "max_value": 1.0, "mask_upper_tri": in_text.causal}
+    tokens = as_html(in_text.tokens)
+    return attention_heads(attention=np.stack(panels), tokens=tokens, attention_head_names=names, **options)
 
 
 def _named(study: AttentionStudy) -> list[int]:
@@ -361,16 +364,16 @@ def _outlying(study: AttentionStudy, layer: int) -> list[int]:
     return study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED).tolist()
 
 
-def _added(study: AttentionStudy, layer: int, dims: list[int], what: str) -> Figure:
+def _added(study: AttentionStudy, layer: int, dims: list[int], subject: str) -> Figure:
     """What dimensions contribute to the scores of a layer: a row for each head, and columns by dimension and class."""
     part = study.scores(layer=layer, dim=dims)
     present = set(part["key_class"])
-    styles = {name: one for name, one in class_styles(study.provenance["key_classes"]).items() if name in present}
+    styles = {name: style for name, style in class_styles(study.provenance["key_classes"]).items() if name in present}
     columns = [(dim, name) for dim in dims for name in styles]
     grid = part.pivot(index="head", columns=["dim", "key_class"], values="mean")[columns]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
     subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
-    out = figure(f"What {what} to scores in block {layer}", "class of the key", "head", subtitle=subtitle)
+    out = figure(f"What {subject} to scores in block {layer}", "class of the key", "head", subtitle=subtitle)
     look: dict[str, Any] = {"texttemplate": "%{z:.2f}", "colorbar_title_text": "contribution"}
     add_grid(out, grid, "%{y}, %{x}<br>%{z:.3f}", **look)
     out.update_traces(x=[[f"dimension {dim}" for dim, _ in columns], [styles[name]["name"] for _, name in columns]])
@@ -380,7 +383,7 @@ def _added(study: AttentionStudy, layer: int, dims: list[int], what: str) -> Fig
 def _mark(out: Figure, dims: Sequence[int], **place: Any) -> None:
     """Dotted lines at dimensions, with their numbers."""
     for dim in dims:
-        out.add_vline(x=dim, line=THIN | {"dash": "dot", "color": INK}, annotation_text=str(dim), **place)
+        out.add_vline(x=dim, line=dict(THIN, dash="dot", color=INK), annotation_text=str(dim), **place)
 
 
 def _unit(study: AttentionStudy) -> str:

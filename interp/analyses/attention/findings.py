@@ -37,10 +37,11 @@ def answer(
         largest_gaps, ablation, outliers, frames: tables of `AttentionStudy`.
         words, where: see `steered`.
     """
-    sentences, values = [], {"outliers": sorted(outliers["dim"].unique().tolist())}
+    sentences = []
+    values = {"outliers": sorted(outliers["dim"].unique().tolist())}
     row: Any
     for row in largest_gaps.nlargest(1, "abs_share").itertuples():
-        values |= {"dim": row.dim, "layer": row.layer, "key_class": row.key_class, "share": row.abs_share}
+        values.update(dim=row.dim, layer=row.layer, key_class=row.key_class, share=row.abs_share)
         sentences.append(
             f"Dimension {row.dim} sets one class of keys apart most: in block {row.layer} it makes {row.abs_share:.0%} "
             f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
@@ -54,8 +55,8 @@ def answer(
     size = removed["log_odds"].abs().where(removed["dims"] != ALL, np.inf)
     for row in removed.loc[size.nlargest(1).index].itertuples():
         dims = values["outliers"] if row.dims == ALL else [int(row.dims)]
-        values |= {"removed": dims, "removed_layer": row.layer, "removed_class": row.key_class}
-        values |= {"attention_before": row.attention_before, "attention_after": row.attention_after}
+        values.update(removed=dims, removed_layer=row.layer, removed_class=row.key_class)
+        values.update(attention_before=row.attention_before, attention_after=row.attention_after)
         sentences.append(
             f"Without {_dims(dims)} in {_FROM[where].format(f'block {row.layer}')}, attention to "
             f"{_named(row.key_class, words)} goes from {_share(row.attention_before)} to {_share(row.attention_after)}."
@@ -80,15 +81,17 @@ def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Ite
     row: Any
     for row in removed.loc[size.sort_values(ascending=False, kind="stable").index].itertuples():
         together = row.dims == ALL
-        what, it = ("the outlier dimensions", "them all") if together else (f"outlier dimension {row.dims}", "it")
+        subject, pronoun = (
+            ("the outlier dimensions", "them all") if together else (f"outlier dimension {row.dims}", "it")
+        )
         change = f"{_share(row.attention_before)} to {_share(row.attention_after)}"
-        at = f"in block {row.layer} for {_named(row.key_class, words)} (from {change} of the attention)"
+        place = f"in block {row.layer} for {_named(row.key_class, words)} (from {change} of the attention)"
         towards: Literal[-1, 1] = -1 if row.log_odds < 0 else 1
         controls = controls_of(frames, row.dims)
         yield judged(
-            question=f"Do{'' if together else 'es'} {what} steer attention more than other directions do?",
-            measure=f"removing {it} from {source} changes the log-odds of attention to a class of tokens; the largest "
-            f"change, {at}, is",
+            question=f"Do{'' if together else 'es'} {subject} steer attention more than other directions do?",
+            measure=f"removing {pronoun} from {source} changes the log-odds of attention to a class of tokens; the "
+            f"largest change, {place}, is",
             value=row.log_odds,
             low=row.log_odds_low,
             high=row.log_odds_high,
@@ -112,11 +115,13 @@ def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Findin
         row = rows.nlargest(1, "gap").iloc[0]
         named = _named(str(name), words)
         outliers = count(row["n_dims"], "outlier dimension")
-        each = f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
+        shares_words = (
+            f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
+        )
         finding = judged(
             question=f"Do outlier dimensions raise the scores of {named} more than as many others do?",
             measure=f"in block {row['layer']}, where these scores are highest above those of other keys, the "
-            f"difference between the shares of that gap ({each}) is",
+            f"difference between the shares of that gap ({shares_words}) is",
             value=row["share_beyond"],
             low=row["share_beyond_low"],
             high=row["share_beyond_high"],
@@ -137,11 +142,12 @@ def _smallest(before: float, towards: int) -> float:
 
 def untested(outliers: pd.DataFrame, ablation: pd.DataFrame) -> Iterator[str]:
     """How many outlier dimensions were removed one by one, if some were and others were not."""
-    n, removed = outliers["dim"].nunique(), ablation.loc[ablation["set"] == "outlier", "dim"].unique()
+    n = outliers["dim"].nunique()
+    removed = ablation.loc[ablation["set"] == "outlier", "dim"].unique()
     if 0 < len(removed) < n:
-        which = ", ".join(map(str, removed))
+        removed_words = ", ".join(map(str, removed))
         few = f"{n:,} dimensions are outliers in some state, and only {len(removed)} of them were removed one by one"
-        yield f"{few} ({which}); nothing is said of each of the others"
+        yield f"{few} ({removed_words}); nothing is said of each of the others"
 
 
 def _share(attention: float) -> str:
@@ -151,8 +157,8 @@ def _share(attention: float) -> str:
 def _dims(dims: list[int]) -> str:
     if len(dims) == 1:
         return f"outlier dimension {dims[0]}"
-    some = ", ".join(map(str, dims[:_SHOWN_DIMS])) + ", …" * (len(dims) > _SHOWN_DIMS)
-    return f"the {len(dims)} outlier dimensions ({some})"
+    listing = ", ".join(map(str, dims[:_SHOWN_DIMS])) + ", …" * (len(dims) > _SHOWN_DIMS)
+    return f"the {len(dims)} outlier dimensions ({listing})"
 
 
 def _named(key_class: str, words: Mapping[str, str]) -> str:

@@ -57,15 +57,16 @@ class Removal(NamedTuple):
     ) -> "Removal":
         """The first `tested` outliers one by one and all together, with 39 random ordinary dimensions, and 39 random
         sets of them."""
-        d_model, rng = len(next(iter(fills.values()))), np.random.default_rng(seed)
-        rest = np.setdiff1d(np.arange(d_model), outliers)
+        d_model = len(next(iter(fills.values())))
+        rng = np.random.default_rng(seed)
+        others_dims = np.setdiff1d(np.arange(d_model), outliers)
         sets = {str(dim): [dim] for dim in outliers[:tested]}
-        ordinary = rng.choice(rest, min(FEWEST_CONTROLS, len(rest)), replace=False).tolist()
+        ordinary = rng.choice(others_dims, min(FEWEST_CONTROLS, len(others_dims)), replace=False).tolist()
         draws = 0
         if len(outliers) > 1:
             sets[ALL] = list(outliers)
-            draws = FEWEST_CONTROLS if len(rest) >= len(outliers) else 0
-        together = [rng.choice(rest, len(outliers), replace=False).tolist() for _ in range(draws)]
+            draws = FEWEST_CONTROLS if len(others_dims) >= len(outliers) else 0
+        together = [rng.choice(others_dims, len(outliers), replace=False).tolist() for _ in range(draws)]
         return cls(sets, ordinary, together, dict(fills))
 
 
@@ -89,14 +90,16 @@ class FrameDraws(GroupedKeyObserver):
     Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
     """
 
-    def __init__(self, model: Model, classes: TokenClasses, removal: Removal, *, every: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, model: Model, classes: TokenClasses, removal: Removal, *, row_step: int = 1, seed: int = 0
+    ) -> None:
         sets, ordinary, together, fills = removal
         means = fingerprint(np.concatenate([*fills.values()]))
-        what = {"sets": sets, "ordinary": ordinary, "ordinary_sets": together, "means": means}
-        super().__init__(model, classes, fills, **what, every=every, seed=seed)
-        self.removal, self.every = removal, every
-        most = max(map(len, sets.values()))
-        self.frames = random_frames(model.cfg.d_model, most, draws=FEWEST_CONTROLS, seed=seed).to(model.W_U.device)
+        identity = {"sets": sets, "ordinary": ordinary, "ordinary_sets": together, "means": means}
+        super().__init__(model, classes, fills, **identity, every=row_step, seed=seed)
+        self.removal, self.every = removal, row_step
+        n_dims = max(map(len, sets.values()))
+        self.frames = random_frames(model.cfg.d_model, n_dims, draws=FEWEST_CONTROLS, seed=seed).to(model.W_U.device)
         n_classes = len(classes.names)
         self.add_state("chosen", self.state["queries"].shape, "groups")
         for layer in self.layers:
@@ -136,7 +139,8 @@ class FrameDraws(GroupedKeyObserver):
         k: Tensor,
     ) -> None:
         sets = self.removal.sets
-        layer, weight = circuit.layer, circuit.W_K_stored.to(keys.one_hot).transpose(0, 1)
+        layer = circuit.layer
+        weight = circuit.W_K_stored.to(keys.one_hot).transpose(0, 1)
         seen = _Seen(circuit, keys, spaced, q[rows], k[rows])
         excess = circuit.attn_input(x[rows]).to(weight)
         excess = excess - torch.from_numpy(self.removal.fills[layer]).to(excess)
@@ -144,10 +148,10 @@ class FrameDraws(GroupedKeyObserver):
         size = weight.norm(dim=-1)
         along_size = along.norm(dim=-1).clamp(min=torch.finfo(weight.dtype).tiny)
         singles = [dims[0] for dims in sets.values() if len(dims) == 1]
-        own = [seen.by_class[None], seen.without_each(excess[..., singles], weight[singles])]
+        removed = [seen.by_class[None], seen.without_each(excess[..., singles], weight[singles])]
         if ALL in sets:
-            own.append(seen.without(excess[..., sets[ALL]], weight[None, sets[ALL]]))
-        self.add_rows(f"{layer}.removed", torch.cat(own).transpose(0, 1), keys.batch)
+            removed.append(seen.without(excess[..., sets[ALL]], weight[None, sets[ALL]]))
+        self.add_rows(f"{layer}.removed", torch.cat(removed).transpose(0, 1), keys.batch)
 
         by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
         factors = torch.stack([torch.ones_like(by_head), by_head])
@@ -200,15 +204,16 @@ class _Seen:
     def __init__(
         self, circuit: QKCircuit, keys: KeyClassBatch, spaced: tuple[Tensor, Tensor], q: Tensor, k: Tensor
     ) -> None:
-        self.circuit, self.one_hot = circuit, keys.one_hot
+        self.circuit = circuit
+        self.one_hot = keys.one_hot
         self.n_rows, self.length, n_heads = q.shape[:3]
-        every = torch.arange(len(q), device=q.device)[:, None]
-        q = (circuit.rotate(q).to(keys.one_hot) / circuit.scale)[every, spaced[0]]
+        row_numbers = torch.arange(len(q), device=q.device)[:, None]
+        q = (circuit.rotate(q).to(keys.one_hot) / circuit.scale)[row_numbers, spaced[0]]
         k = self._turned(k)
         groups = n_heads // len(k)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        some = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
-        for chosen, queries, real in zip(*(part.split(some, 1) for part in (q, *spaced)), strict=True):
+        at_once = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
+        for chosen, queries, real in zip(*(part.split(at_once, 1) for part in (q, *spaced)), strict=True):
             n_keys = int(queries.max()) + 1 if circuit.span.causal else self.length
             visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[..., :n_keys]
             chosen = rearrange(
@@ -235,8 +240,8 @@ class _Seen:
         self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "draw dim kv_head d_head"]
     ) -> Float[Tensor, "draw row classes"]:
         """Attention in each draw, with each key moved back along its directions."""
-        some = max(1, _AT_ONCE // (self.n_rows * self.length * directions[0, 0].numel()))
-        return torch.cat([self._without(excess, part) for part in directions.split(some)])
+        at_once = max(1, _AT_ONCE // (self.n_rows * self.length * directions[0, 0].numel()))
+        return torch.cat([self._without(excess, part) for part in directions.split(at_once)])
 
     def _without(self, excess: Tensor, directions: Tensor) -> Float[Tensor, "draw row classes"]:
         moved = einsum(excess, directions, "row key dim, draw dim head d_head -> draw row key head d_head")
@@ -253,7 +258,8 @@ class _Seen:
         """Attention with each key moved back along the direction of one dimension, for one dimension after the
         other."""
         attention = excess.new_zeros(len(directions), self.n_rows, self.one_hot.shape[2])
-        turned, by_dim = self._turned_alike(directions), excess.permute(2, 0, 1)[:, :, None]
+        turned = self._turned_alike(directions)
+        by_dim = excess.permute(2, 0, 1)[:, :, None]
         for chosen, weight, scores in self.parts:
             keys = slice(scores.shape[-1])
             for dim, (added, direction) in enumerate(zip(by_dim[..., keys], turned[..., keys], strict=True)):
@@ -268,25 +274,29 @@ class _Seen:
     def along(
         self,
         excess: Float[Tensor, "row key dim"],
-        own: Float[Tensor, "dim kv_head d_head"],
+        removed: Float[Tensor, "dim kv_head d_head"],
         directions: Float[Tensor, "draw kv_head d_head"],
         factors: Float[Tensor, "kind draw #dim #kv_head"],
     ) -> Float[Tensor, "kind dim draw row classes"]:
         """Attention with the excess of each key along the same direction of each draw, times a factor for each head,
         in place of along its own direction, for one dimension after the other."""
-        turned, turned_own = self._turned_alike(directions), self._turned_alike(own)
-        n_dims, n_kinds = excess.shape[-1], len(factors)
+        turned, turned_removed = self._turned_alike(directions), self._turned_alike(removed)
+        n_dims = excess.shape[-1]
+        n_kinds = len(factors)
         shape = n_kinds, n_dims, len(directions), self.n_rows, self.one_hot.shape[2]
         attention = excess.new_zeros(shape)
         factors = factors.expand(-1, -1, n_dims, -1)
         for chosen, weight, scores in self.parts:
             keys = slice(scores.shape[-1])
-            some = max(1, _AT_ONCE // scores.numel())
+            at_once = max(1, _AT_ONCE // scores.numel())
             by_key = excess[:, keys].permute(2, 0, 1)[:, :, None]
-            own_scores = _products(chosen, turned_own[..., keys])
-            without = [torch.addcmul(scores, of, added, value=-1) for added, of in zip(by_key, own_scores, strict=True)]
-            for first in range(0, len(directions), some):
-                draws = slice(first, first + some)
+            own_scores = _products(chosen, turned_removed[..., keys])
+            without = [
+                torch.addcmul(scores, own_product, added, value=-1)
+                for added, own_product in zip(by_key, own_scores, strict=True)
+            ]
+            for first in range(0, len(directions), at_once):
+                draws = slice(first, first + at_once)
                 towards = _products(chosen, turned[draws, ..., keys])
                 for kind, dim in product(range(n_kinds), range(n_dims)):
                     added = factors[kind, draws, dim][..., None, None, None] * by_key[dim]
@@ -323,19 +333,26 @@ def largest_changes(
            layer key_class  log_odds
         0      3       cls    -0.405
     """
-    whole = np.broadcast_to(before[:, None], after.shape)
-    change = _log_odds(after) - _log_odds(whole)
+    unedited = np.broadcast_to(before[:, None], after.shape)
+    change = _log_odds(after) - _log_odds(unedited)
     least = smallest("attention")
-    counts = np.maximum(whole, after) >= least
-    counts &= np.minimum(whole, after) <= 1 - least
+    counts = np.maximum(unedited, after) >= least
+    counts &= np.minimum(unedited, after) <= 1 - least
     counts &= np.array([name != "other" for name in names])
     draws = np.arange(after.shape[1])
     change = np.where(counts, change, 0.0).transpose(1, 0, 2).reshape(len(draws), before.size)
     cell = np.abs(change).argmax(1)
     layer, name = np.divmod(cell, len(names))
-    columns = {"draw": draws, "layer": np.array(layers)[layer], "key_class": np.array(names, dtype=object)[name]}
-    columns |= {"attention_before": before[layer, name], "attention_after": after[layer, draws, name]}
-    return pd.DataFrame(columns | {"log_odds": change[draws, cell]})
+    return pd.DataFrame(
+        {
+            "draw": draws,
+            "layer": np.array(layers)[layer],
+            "key_class": np.array(names, dtype=object)[name],
+            "attention_before": before[layer, name],
+            "attention_after": after[layer, draws, name],
+            "log_odds": change[draws, cell],
+        }
+    )
 
 
 def _log_odds(attention: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -358,7 +375,7 @@ def removed_rows(
     rows = largest_changes(before[:, 0], after, observer.layers, observer.classes.names)
     layer = [observer.layers.index(layer) for layer in rows["layer"]]
     name = [observer.classes.names.index(name) for name in rows["key_class"]]
-    whole, without = sums[:, layer, 0, name], sums[:, layer, np.arange(1, 1 + len(rows)), name]
-    interval = observer.jackknife(lambda a, b, n: _log_odds(b / n) - _log_odds(a / n), whole, without, queries)
+    unedited, without = sums[:, layer, 0, name], sums[:, layer, np.arange(1, 1 + len(rows)), name]
+    interval = observer.jackknife(lambda a, b, n: _log_odds(b / n) - _log_odds(a / n), unedited, without, queries)
     ends = {"log_odds_low": rows["log_odds"] - interval.half, "log_odds_high": rows["log_odds"] + interval.half}
     return rows.assign(dims=list(sets), kind="removed", draw=0, **ends)

@@ -89,15 +89,15 @@ def section(study: AttentionStudy) -> Section:
 
 def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
     """The tokens at which each outlier dimension is largest, in the state in which it stands out most."""
-    found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
-    score = found["robust_z" if study.rule == "robust" else "z"].abs().dropna()
-    most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
+    ranked = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
+    score = ranked["robust_z" if study.rule == "robust" else "z"].abs().dropna()
+    largest = ranked.loc[score.groupby(ranked["rank"]).idxmax(), ["dim", "state"]]
     contexts = {}
-    for dim, state in most.itertuples(index=False):
+    for dim, state in largest.itertuples(index=False):
         tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
         if len(tokens):
-            what = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
-            caption = f"{what}, where it stands out most. Texts are counted from 0."
+            title = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
+            caption = f"{title}, where it stands out most. Texts are counted from 0."
             contexts[f"dimension {dim}"] = Contexts(caption, tokens)
     return contexts
 
@@ -113,26 +113,26 @@ def _driven(study: AttentionStudy) -> str:
     if -row["change"] < _LEAST:
         return f"{tried}, none lowers attention to a class by {_LEAST:.4f} or more."
     controls = table[(table["set"] == "random") & (table["dim"] != row["dim"])]
-    most = -controls["change"].min()
+    largest_control = -controls["change"].min()
     form = "{:+z.4f}"
-    against = f" (control dimensions: down to {printed(-max(most, 0), form)})" if len(controls) else ""
+    against = f" (control dimensions: down to {printed(-max(largest_control, 0), form)})" if len(controls) else ""
     attention = f"attention to {study.class_words.get(row['key_class'], row['key_class'])}"
     change = f"{printed(row['change'], form)} {within(row['change_low'], row['change_high'], form)}"
-    how = f"most when removed from the keys of block {row['layer']}: by {change}"
-    return f"{tried}, dimension {row['dim']} changes {attention} {how}{against}."
+    largest_change = f"most when removed from the keys of block {row['layer']}: by {change}"
+    return f"{tried}, dimension {row['dim']} changes {attention} {largest_change}{against}."
 
 
 def _outliers(study: AttentionStudy) -> str:
     if study.outliers.empty:
         return "No dimension of the residual stream is an outlier."
     first = study.outliers[study.outliers["rank"] == 1]
-    found = count(study.outliers["dim"].nunique(), "outlier dimension")
+    outliers = count(study.outliers["dim"].nunique(), "outlier dimension")
     states = count(study.dims["state"].nunique(), "hidden state")
     in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
-    beside = f"where noise would give {in_noise:.2g} in each state"
+    noise = f"where noise would give {in_noise:.2g} in each state"
     if first.empty:
-        return f"{found}, {beside}."
-    return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+        return f"{outliers}, {noise}."
+    return f"{outliers}, {noise}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
 
 
 def _massive(study: AttentionStudy) -> str:
@@ -142,8 +142,10 @@ def _massive(study: AttentionStudy) -> str:
     largest = table.sort_values("max_abs").iloc[-1]
     dims = count(table["dim"].nunique(), "dimension")
     states = f"states {table['state'].min()} to {table['state'].max()}"
-    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']:.0f} of state {largest['state']:.0f}"
-    return f"Massive activations in {dims} ({states}); {which}, is {largest['max_ratio']:,.0f} times the median."
+    example = (
+        f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']:.0f} of state {largest['state']:.0f}"
+    )
+    return f"Massive activations in {dims} ({states}); {example}, is {largest['max_ratio']:,.0f} times the median."
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
@@ -154,15 +156,16 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
-        rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
+        rows[name].update(means.add_prefix("attention_"))
+        rows[name]["largest_fall"] = fall
     numbers = numbers_of(rows)
     decomposed = {name: study for name, study in studies.items() if len(study.gaps)}
-    classes = shared(studies, lambda one: one.special)
+    classes = shared(studies, lambda study_of_run: study_of_run.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     if decomposed:
         figures["spread"] = _spread(decomposed)
-    what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
+    quantity = "The share of dimensions that makes 90 % of what sets a class of keys apart"
+    return Sides(DEFINITIONS, numbers, figures, extremes(quantity, numbers["share_for_90"], "{:.0%}"))
 
 
 def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
@@ -176,7 +179,7 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
         depth[name] = by_depth(means, layers_of(name, study.provenance))
     draw_runs(out, {name: table["sum"] for name, table in depth.items()}, list(studies))
     for name, style in run_styles(list(studies)).items():
-        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        dotted = dict(CHANCE, name=style["name"], color=style["color"])
         add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
     return out.update_yaxes(rangemode="tozero")
 

@@ -115,26 +115,29 @@ class AttentionByClass(GroupedKeyObserver):
     @property
     def by_layer(self) -> pd.DataFrame:
         """Means over heads: one row per layer and class that is present."""
-        others = {name: self._others[name].mean(1) for name in ("mean", "norm_weighted", "uniform")}
+        columns = {name: self._others[name].mean(1) for name in ("mean", "norm_weighted", "uniform")}
         keys = {"layer": self.layers, "key_class": self.names}
-        return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | others)
+        return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | columns)
 
     @property
     def _others(self) -> dict[str, Tensor]:
         """The columns without intervals."""
-        present, queries = self.present, self.tokens.sum()
+        present = self.present
+        queries = self.tokens.sum()
         attention = self.of_layers("attention").sum(1)[..., present]
         norm = self.of_layers("norm")[..., present]
         uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
         weighted = norm / queries if self.moves_values else torch.full_like(norm, torch.nan)
-        columns = {"mean": attention / pairs, "norm_weighted": weighted}
-        return columns | {"uniform": uniform / queries, "n_queries": queries.long()}
+        return {
+            "mean": attention / pairs, "norm_weighted": weighted, "uniform": uniform / queries,
+            "n_queries": queries.long(),
+        }  # fmt: skip
 
-    def _sums(self, of: Callable[[np.ndarray], np.ndarray]) -> dict[str, Tensor]:
+    def _sums(self, select: Callable[[np.ndarray], np.ndarray]) -> dict[str, Tensor]:
         """A function of the attention by layer, head and class, averaged over queries, with its interval."""
         sums = np.stack([self.by_group(layer, "attention") for layer in self.layers], 1)[..., self.present]
-        found = self.jackknife(lambda attention, queries: attention / queries, of(sums), self.queries)
-        ends = {"sum": found.value, "sum_low": found.low.clip(0), "sum_high": found.high.clip(max=1)}
+        interval = self.jackknife(lambda attention, queries: attention / queries, select(sums), self.queries)
+        ends = {"sum": interval.value, "sum_low": interval.low.clip(0), "sum_high": interval.high.clip(max=1)}
         return {name: torch.from_numpy(values) for name, values in ends.items()}
 
 

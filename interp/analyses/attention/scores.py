@@ -91,7 +91,8 @@ def score_contributions_at(
     tokens that are not a sequence the model can read.
     """
     tokens = _one_sequence(model, tokens)
-    n_heads, length = model.cfg.n_heads, len(tokens)
+    n_heads = model.cfg.n_heads
+    length = len(tokens)
     if not (0 <= head < n_heads and 0 <= query < length and 0 <= key < length):
         expected = f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}"
         raise ValueError(f"{expected}, found head {head}, query {query}, key {key}")
@@ -120,7 +121,7 @@ def check_decomposition(
     rows = []
     for circuit, x, q, pattern in activations(model, tokens, chosen):
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
-        sums = torch.stack([_contributions(circuit, x, one).sum(-1) for one in q], 1)
+        sums = torch.stack([_contributions(circuit, x, query).sum(-1) for query in q], 1)
         scores = sums + einsum(constant, q, "key head d_head, query head d_head -> head query key")
         visible = circuit.span.mask(len(tokens)).to(x.device)
         scores = (scores / circuit.scale).masked_fill(~visible, -torch.inf)

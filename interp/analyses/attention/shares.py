@@ -66,13 +66,25 @@ def outlier_shares(gaps: Dense, outliers: pd.DataFrame, scores: ScoreContributio
     for (layer, name), part in means:
         dims = outliers.loc[outliers["state"] == layer, "dim"].drop_duplicates().tolist()
         gap = part.set_index("dim")["gap"]
-        whole = float(gap.sum())
-        if not dims or not whole:
+        total = float(gap.sum())
+        if not dims or not total:
             continue
-        shares = gap / whole
-        others = shares.drop(dims).nlargest(len(dims))
-        own = float(shares[dims].sum())
-        half = scores.half_beyond(layer, name, dims, others.index.tolist()) if scores else math.nan
-        beyond = own - float(others.sum())
-        rows.append((layer, name, len(dims), whole, own, float(others.sum()), beyond, beyond - half, beyond + half))
+        shares = gap / total
+        largest_others = shares.drop(dims).nlargest(len(dims))
+        outlier_share = float(shares[dims].sum())
+        half = scores.half_beyond(layer, name, dims, largest_others.index.tolist()) if scores else math.nan
+        beyond = outlier_share - float(largest_others.sum())
+        rows.append(
+            (
+                layer,
+                name,
+                len(dims),
+                total,
+                outlier_share,
+                float(largest_others.sum()),
+                beyond,
+                beyond - half,
+                beyond + half,
+            )
+        )
     return pd.DataFrame(rows, columns=_SHARE_COLUMNS)

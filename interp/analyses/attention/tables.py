@@ -106,8 +106,8 @@ class AttentionStudy(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         steering = [*steered(self.frames, self.class_words, self.removed_from)]
-        found = *steering[:1], *explained(self.outlier_share, self.class_words), *steering[1:]
-        return over_texts(found, self.provenance.get("intervals", {}))
+        findings = *steering[:1], *explained(self.outlier_share, self.class_words), *steering[1:]
+        return over_texts(findings, self.provenance.get("intervals", {}))
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class AttentionStudy(Result):
 
     @property
     def headings(self) -> Mapping[str, Column]:
-        return self.columns | {"key_class": self.columns["key_class"]._replace(words=self.class_words)}
+        return dict(self.columns, key_class=self.columns["key_class"]._replace(words=self.class_words))
 
     @property
     def class_words(self) -> Mapping[str, str]:
@@ -157,8 +157,8 @@ class AttentionStudy(Result):
     def largest_gap(self) -> dict[str, Any] | None:
         """The layer, head, class and dimension of the largest gap of either sign; None if there is no gap."""
         sizes = (part.arrays["gap"].to_series().abs() for part in self.gaps.parts())
-        found: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
-        return dict(zip(self.gaps.dims, max(found, key=found.__getitem__), strict=True)) if found else None
+        largest: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
+        return dict(zip(self.gaps.dims, max(largest, key=largest.__getitem__), strict=True)) if largest else None
 
     @property
     def changes(self) -> pd.DataFrame:
@@ -179,8 +179,8 @@ def why_impossible(model: Model) -> str | None:
 
 def lacks(model: Model) -> dict[str, str]:
     """What a study of a model that can be studied leaves out, and why."""
-    why = why_no_scores(model)
-    return {} if why is None else {"scores by residual dimension": why}
+    reason = why_no_scores(model)
+    return {} if reason is None else {"scores by residual dimension": reason}
 
 
 @asks(AttentionOptions)
@@ -208,29 +208,34 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     """
     check_asked(options)
     chosen = check_layers(model, options.layers)
-    if why := why_impossible(model):
-        raise ValueError(why)
+    if reason := why_impossible(model):
+        raise ValueError(reason)
     sample = None if options.sample is None else int(options.sample)
     classes = token_classes(model, options.key_classes)
-    how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
+    score_options: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
     prepared = as_batches(model, text, **options.text)
     if prepared.settings.get("mask_rate") is not None:
         raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
 
-    scores = ScoreContributions(model, classes, layers=chosen, **how) if why_no_scores(model) is None else None
-    attention, residual = AttentionByClass(model, classes, layers=chosen), DimensionProfile(model, classes)
+    scores = (
+        ScoreContributions(model, classes, layers=chosen, **score_options) if why_no_scores(model) is None else None
+    )
+    attention = AttentionByClass(model, classes, layers=chosen)
+    residual = DimensionProfile(model, classes)
     removed = DimensionProfile(model, classes, of="attn_input") if scores else residual
     correlations = DimensionCorrelations(model, torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy())))
-    massive, tokens = MassiveActivations(model), LargestTokens(model)
+    massive = MassiveActivations(model)
+    tokens = LargestTokens(model)
     listening = [attention, residual, correlations, massive, tokens]
     readings = [Reading("attention", prepared, [*listening, removed] if scores else listening)]
     if scores:
-        some = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
-        readings.append(Reading("attention scores", some, [scores]))
+        sampled = prepared if sample is None else _sampled(model, prepared, sample, options.seed)
+        readings.append(Reading("attention scores", sampled, [scores]))
     yield readings
     residual.warn_of_absent()
-    dims, tables = residual.table, _score_tables(scores)
+    dims = residual.table
+    tables = _score_tables(scores)
     outliers = find_outliers(dims, k=options.k, rule=options.rule)
     tables["outlier_share"] = outlier_shares(tables["gaps"], outliers, scores)
     drivers = tables["gaps"].mean("head", ["gap"]) if scores else None
@@ -239,31 +244,22 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     plan = planned(model, removed.table, outliers, drivers, layers, options.mode, options.seed, where)
     draws = drawn(model, classes, removed.table, outliers, layers, options, attention) if scores else None
     ablation, ablated, frames = yield from ablate(model, prepared, classes, plan, where, draws)
-    asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
-    asked |= {
-        "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
-        **{name: getattr(options, name) for name in ("rule", "mode")},
-        "sample": sample,
-        "key_classes": list(classes.names),
-        "intervals": attention.intervals,
-        "contribution_intervals": scores.intervals if scores else {},
-    }
-    tables |= {
-        "attention": attention.table,
-        "by_layer": attention.by_layer,
-        "dims": dims,
-        "outliers": outliers,
-        "contexts": tokens.table(prepared, outliers[["dim", "state"]].itertuples(index=False, name=None)),
-        "massive": massive.table,
-        "ablation": ablation,
-        "ablated": ablated,
-        "frames": frames,
-        "correlations": correlations.table,
-    }
+    settings: dict[str, Any] = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen}
+    settings.update(score_options)
+    settings.update(
+        k=outlier_threshold(model.cfg.d_model, options.k, options.rule), rule=options.rule, mode=options.mode,
+        sample=sample, key_classes=list(classes.names), intervals=attention.intervals,
+        contribution_intervals=scores.intervals if scores else {},
+    )  # fmt: skip
+    tables.update(
+        attention=attention.table, by_layer=attention.by_layer, dims=dims, outliers=outliers,
+        contexts=tokens.table(prepared, outliers[["dim", "state"]].itertuples(index=False, name=None)),
+        massive=massive.table, ablation=ablation, ablated=ablated, frames=frames, correlations=correlations.table,
+    )  # fmt: skip
     removed_outliers = ablation.loc[ablation["set"] == "outlier", "dim"]
-    asked["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
-    about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
-    return AttentionStudy(provenance=about, **tables)
+    settings["outlier_dimensions"] = {"found": outliers["dim"].nunique(), "removed": removed_outliers.nunique()}
+    record = provenance(model, prepared.about, **settings, n_tokens=int(residual.tokens.sum()))
+    return AttentionStudy(provenance=record, **tables)
 
 
 def check_asked(options: AttentionOptions) -> None:
@@ -277,15 +273,15 @@ def check_asked(options: AttentionOptions) -> None:
         whole_number(options.sample, "sample", least=1)
 
 
-def _score_tables(found: ScoreContributions | None) -> dict[str, Any]:
+def _score_tables(observer: ScoreContributions | None) -> dict[str, Any]:
     """The tables of the decomposition, which are empty without one."""
-    scores = found.scores if found else NO_SCORES
-    apart = gaps(scores)
-    largest = largest_gaps(apart)
-    reach = found.gap_half(largest) if found else math.nan
+    scores = observer.scores if observer else NO_SCORES
+    gap_values = gaps(scores)
+    largest = largest_gaps(gap_values)
+    reach = observer.gap_half(largest) if observer else math.nan
     largest = largest.assign(gap_low=largest["gap"] - reach, gap_high=largest["gap"] + reach)
-    totals = found.totals if found else pd.DataFrame(columns=TOTALS)
-    return {"scores": scores, "gaps": apart, "totals": totals, "largest_gaps": largest}
+    totals = observer.totals if observer else pd.DataFrame(columns=TOTALS)
+    return {"scores": scores, "gaps": gap_values, "totals": totals, "largest_gaps": largest}
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:
