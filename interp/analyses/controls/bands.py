@@ -47,9 +47,9 @@ def band_nll(
 ) -> tuple[Float[np.ndarray, "groups bands"], Float[np.ndarray, "groups bands"]]:
     """The summed NLL of a variant by group of texts and band of the true token, and the number of tokens. Its NLL must
     have been kept by type."""
-    own = np.eye(bands.max() + 1)[bands]
+    one_hot = np.eye(bands.max() + 1)[bands]
     nll, count = predictions.nll_by_group(variant)
-    return nll @ own, count @ own
+    return nll @ one_hot, count @ one_hot
 
 
 def band_table(
@@ -66,35 +66,40 @@ def band_table(
         edits: the bias and scale of each edit.
         unedited: the number of the variant to compare with.
     """
-    kept = [*range(len(edits)), unedited]
-    summed = [band_nll(predictions, variant, bands) for variant in kept]
-    nll, count = np.stack([one for one, _ in summed], 1), summed[0][1][:, None]
+    variants = [*range(len(edits)), unedited]
+    summed = [band_nll(predictions, variant, bands) for variant in variants]
+    nll = np.stack([band_sums for band_sums, _ in summed], 1)
+    count = summed[0][1][:, None]
     calibrations = predictions.calibration_leaving_out()
-    each = zip(summed_others(nll), summed_others(count), calibrations, strict=True)
-    without = [_measured(sums, counts, calibration, kept) for sums, counts, calibration in each]
+    left_out = zip(summed_others(nll), summed_others(count), calibrations, strict=True)
+    without = [_measured(sums, counts, calibration, variants) for sums, counts, calibration in left_out]
     calibration = predictions.calibration
-    whole = _measured(nll.sum(0), count.sum(0), calibration, kept)
-    found = jackknife(whole, np.stack(without), predictions.sizes, predictions.stretches_per_group)
+    values = _measured(nll.sum(0), count.sum(0), calibration, variants)
+    interval = jackknife(values, np.stack(without), predictions.sizes, predictions.stretches_per_group)
     n_bands = int(bands.max()) + 1
     of_type = pd.DataFrame({"band": bands, "u": u}).query("u > 0").groupby("band")["u"].agg(["min", "max", "size"])
     of_type = of_type.reindex(range(n_bands))
     table = edits.merge(pd.DataFrame({"band": np.arange(1, n_bands + 1)}), how="cross")
-    known = {"unigram_low": of_type["min"], "unigram_high": of_type["max"], "n_types": of_type["size"]}
-    known |= {"n_scored": count.sum((0, 1)), "share": calibration.share[unedited]}
-    table = table.assign(**{name: np.tile(values, len(edits)) for name, values in known.items()})
+    columns = {"unigram_low": of_type["min"], "unigram_high": of_type["max"], "n_types": of_type["size"]}
+    columns.update(n_scored=count.sum((0, 1)), share=calibration.share[unedited])
+    table = table.assign(**{name: np.tile(ends, len(edits)) for name, ends in columns.items()})
     table["predicted"] = calibration.predicted[: len(edits)].ravel()
     table["calibration_floor"] = calibration.floor[: len(edits)].ravel()
     for number, name in enumerate(_MEASURED):
-        for end, values in {"": found.value, "_low": found.low, "_high": found.high}.items():
-            table[f"{name}{end}"] = values[number, :-1].ravel()
+        for end, ends in {"": interval.value, "_low": interval.low, "_high": interval.high}.items():
+            table[f"{name}{end}"] = ends[number, :-1].ravel()
     return table.astype({"n_types": int, "n_scored": int})[_COLUMNS]
 
 
 def _measured(
-    nll: Float[np.ndarray, "kept bands"], count: Float[np.ndarray, "1 bands"], calibration: Calibration, kept: list[int]
+    nll: Float[np.ndarray, "kept bands"],
+    count: Float[np.ndarray, "1 bands"],
+    calibration: Calibration,
+    variants: list[int],
 ) -> Float[np.ndarray, "measures kept bands"]:
     """Each of `_MEASURED` for the variants that are kept. The last of these is the unedited model."""
     with np.errstate(invalid="ignore", divide="ignore"):  # some band never has the true token
-        by_band, whole = nll / count, nll.sum(1, keepdims=True) / count.sum()
-    apart, error = by_band - by_band[-1:], calibration.error[kept]
-    return np.stack([by_band, apart, apart - (whole - whole[-1:]), error, error - error[-1:]])
+        by_band, overall = nll / count, nll.sum(1, keepdims=True) / count.sum()
+    excess = by_band - by_band[-1:]
+    error = calibration.error[variants]
+    return np.stack([by_band, excess, excess - (overall - overall[-1:]), error, error - error[-1:]])

@@ -83,10 +83,12 @@ class Draws(NamedTuple):
     def table(self, u: Distribution, unedited: Means, nll_by_class: Float[np.ndarray, " classes"]) -> pd.DataFrame:
         """The table `controls` of `ControlStudy`: `edits`, and what each of them changes relative to the unedited
         model, whose mean NLL in each class is given."""
-        kl_before, rows = kl(u, unedited.distribution), []
+        kl_before = kl(u, unedited.distribution)
+        rows = []
         for variant in range(len(self.edits)):
             means = self.predictions.means(variant)
-            distance, change = kl(u, means.distribution), means.nll - unedited.nll
+            distance = kl(u, means.distribution)
+            change = means.nll - unedited.nll
             excess = (means.nll_by_class - nll_by_class)[0] - change
             rows.append((distance, distance - kl_before, perplexity(means.nll), change, excess))
         return self.edits.join(pd.DataFrame(rows, columns=_MEASURED))
@@ -108,12 +110,13 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     own_columns = ["delta_kl", "delta_kl_low", "delta_kl_high"]
-    beside = controls.merge(plug_in(kl)[["bias", "scale", *own_columns]], on=["bias", "scale"], suffixes=("_drawn", ""))
-    for names, part in beside.groupby(["bias", "scale", "kind"], sort=False):
-        own, drawn = part[own_columns].iloc[0], part["delta_kl_drawn"].to_numpy()
-        rank = 1 + int((drawn >= own["delta_kl"]).sum())
+    merged = controls.merge(plug_in(kl)[["bias", "scale", *own_columns]], on=["bias", "scale"], suffixes=("_drawn", ""))
+    for names, part in merged.groupby(["bias", "scale", "kind"], sort=False):
+        values = part[own_columns].iloc[0]
+        drawn = part["delta_kl_drawn"].to_numpy()
+        rank = 1 + int((drawn >= values["delta_kl"]).sum())
         rows.append(
-            (*names, len(drawn), *own, drawn.min(), np.median(drawn), drawn.max(), rank, rank / (len(drawn) + 1))
+            (*names, len(drawn), *values, drawn.min(), np.median(drawn), drawn.max(), rank, rank / (len(drawn) + 1))
         )
     columns = ["bias", "scale", "kind", "n_controls", *own_columns, "control_low", "control_median", "control_high"]
     return pd.DataFrame(rows, columns=[*columns, "rank", "p"])

@@ -38,21 +38,23 @@ def random_directions(study: ControlStudy) -> Figure:
     controls = farthest(study.controls)
     kinds = [kind for kind in _KIND if (controls["kind"] == kind).any()]
     names = [_KIND[kind] for kind in kinds]
-    scale, n = controls["scale"].iloc[0], controls["draw"].nunique()
-    at = f"at λ = {scale:g}, with 95 % interval, among {n} random directions"
-    out = panels("ΔKL(u‖q) beside random directions", "ΔKL, nats", subtitle=at, names=names)
-    own = plug_in(study.kl).set_index(["scale", "bias"]).loc[scale]
+    scale = controls["scale"].iloc[0]
+    n = controls["draw"].nunique()
+    subtitle = f"at λ = {scale:g}, with 95 % interval, among {n} random directions"
+    out = panels("ΔKL(u‖q) beside random directions", "ΔKL, nats", subtitle=subtitle, names=names)
+    values = plug_in(study.kl).set_index(["scale", "bias"]).loc[scale]
     for panel, kind in enumerate(kinds, 1):
         drawn = controls[controls["kind"] == kind]
         points = drawn["bias"].map(BIAS_NAME).set_axis(drawn["delta_kl"].round(4))
-        add_series(out, points, _RANDOM | {"name": "random"}, mode="markers", size=7, legend=panel == 1, panel=panel)
+        random_look = dict(_RANDOM, name="random")
+        add_series(out, points, random_look, mode="markers", size=7, legend=panel == 1, panel=panel)
         for bias in drawn["bias"].unique():
-            row = own.loc[[bias]]
+            row = values.loc[[bias]]
             look = BIAS_LOOKS[str(bias)]
             bars = error_bars(*(row[f"delta_kl{end}"] for end in ("", "_low", "_high")))
             value = pd.Series(look["name"], row["delta_kl"])
-            how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
-            add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **how)
+            options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
+            add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **options)
     return out.update_yaxes(autorange="reversed", type="category").update_layout(margin_t=96)
 
 
@@ -114,20 +116,22 @@ def outlier_parts(study: ControlStudy) -> Figure:
         raise ValueError("the head's input has no outlier dimension in this result; there is nothing to draw")
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
     out = panels("Outlier dimensions of the head's input", "")
-    drawn, own = (study.outliers[study.outliers["of"] == of] for of in ("random", "outliers"))
+    drawn, outlying = (study.outliers[study.outliers["of"] == origin] for origin in ("random", "outliers"))
     look = {"name": "outlier dimensions", "color": style.VERMILION, "symbol": "diamond"}
     for panel, (measure, label) in enumerate(
         {"kl_unigram_model": "KL(u‖q), nats", "entropy": "entropy, nats"}.items(), 1
     ):
         points = drawn["part"].map(names).set_axis(drawn[measure].round(4))
-        add_series(
-            out, points, _RANDOM | {"name": "random parts"}, mode="markers", size=7, legend=panel == 1, panel=panel
-        )
-        value = own["part"].map(names).set_axis(own[measure])
-        ends = {"array": own[f"{measure}_high"] - own[measure], "arrayminus": own[measure] - own[f"{measure}_low"]}
-        bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | ends
-        how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel, "error_x": bars}
-        add_series(out, value, look, hover=f"{label} %{{x:.3f}}<extra></extra>", **how)
+        random_look = dict(_RANDOM, name="random parts")
+        add_series(out, points, random_look, mode="markers", size=7, legend=panel == 1, panel=panel)
+        value = outlying["part"].map(names).set_axis(outlying[measure])
+        ends = {
+            "array": outlying[f"{measure}_high"] - outlying[measure],
+            "arrayminus": outlying[measure] - outlying[f"{measure}_low"],
+        }
+        bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3, **ends}
+        options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel, "error_x": bars}
+        add_series(out, value, look, hover=f"{label} %{{x:.3f}}<extra></extra>", **options)
         out.update_xaxes(title_text=label, row=1, col=panel)
     order = list(names.values())[::-1]
     return out.update_yaxes(type="category", categoryorder="array", categoryarray=order).update_yaxes(

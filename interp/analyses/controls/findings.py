@@ -89,20 +89,23 @@ def outlier_findings(
     """
     if outliers.empty:
         return
-    whole = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
-    alone = outliers[outliers["part"] == "alone"]
-    own = alone[alone["of"] == "outliers"].iloc[0]
+    all_dims = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
+    parts_alone = outliers[outliers["part"] == "alone"]
+    outlier_row = parts_alone[parts_alone["of"] == "outliers"].iloc[0]
     dims = f"{_listed(outlier_dims)} of the unembedding's input"
     yield judged(
         question=f"Are predictions from {dims} alone nearer to word frequency than from random parts?",
-        measure=f"{DISTANCE} is {whole:.3f} with all dimensions and, with these alone,",
-        value=own["kl_unigram_model"],
-        low=own["kl_unigram_model_low"],
-        high=own["kl_unigram_model_high"],
+        measure=f"{DISTANCE} is {all_dims:.3f} with all dimensions and, with these alone,",
+        value=outlier_row["kl_unigram_model"],
+        low=outlier_row["kl_unigram_model_low"],
+        high=outlier_row["kl_unigram_model_high"],
         controls=[
-            Control("random parts of the same norm", alone.loc[alone["of"] == "random", "kl_unigram_model"].to_numpy())
+            Control(
+                "random parts of the same norm",
+                parts_alone.loc[parts_alone["of"] == "random", "kl_unigram_model"].to_numpy(),
+            )
         ],
-        smallest=smallest("divergence", as_trained=whole),
+        smallest=smallest("divergence", as_trained=all_dims),
         towards=-1,
         sample=texts_read(intervals),
         unit="nats",
@@ -111,8 +114,8 @@ def outlier_findings(
 
 def _of(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
     """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
-    same = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
-    drawn = {kind: same.loc[same["kind"] == kind, measure].to_numpy() for kind in KINDS}
+    drawn_rows = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
+    drawn = {kind: drawn_rows.loc[drawn_rows["kind"] == kind, measure].to_numpy() for kind in KINDS}
     controls_of_kinds = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
     return [*controls_of_kinds, Control("no change", [0.0], "number")] if controls_of_kinds else []
 

@@ -73,8 +73,8 @@ class OutlierDims(Observer):
     @property
     def table(self) -> pd.DataFrame:
         share, mean = ((self.state[name] / self.state["n"]).cpu().numpy() for name in ("extreme", "sum"))
-        found = pd.DataFrame({"dim": np.arange(len(share)), "share": share, "mean": mean})
-        return found[found["share"] > 0.5].sort_values("share", ascending=False).reset_index(drop=True)
+        dims = pd.DataFrame({"dim": np.arange(len(share)), "share": share, "mean": mean})
+        return dims[dims["share"] > 0.5].sort_values("share", ascending=False).reset_index(drop=True)
 
 
 class PartPredictions(MeanPredictions):
@@ -94,9 +94,9 @@ class PartPredictions(MeanPredictions):
     def __init__(
         self, model: Model, dims: Sequence[int], parts: Float[Tensor, "n dims d_model"], *, grouped: bool = False
     ) -> None:
-        names = [f"part {number} {how}" for number in range(len(parts)) for how in ("alone", "without")]
+        names = [f"part {number} {mode}" for number in range(len(parts)) for mode in ("alone", "without")]
         super().__init__(model, [Variant(name="unedited"), *(Variant(name=name) for name in names)], grouped=grouped)
-        self.options |= {"dims": list(dims), "parts": fingerprint(parts)}
+        self.options.update(dims=list(dims), parts=fingerprint(parts))
         self.dims = list(dims)
         wide = parts.to(model.W_U.device, self.head.wide)
         self._effects = self.head.embeddings.dot(wide.flatten(0, 1)).unflatten(0, parts.shape[:2])
@@ -106,16 +106,18 @@ class PartPredictions(MeanPredictions):
     def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
         if not variant:
             return logits
-        part, how = divmod(variant - 1, 2)
+        part, is_without = divmod(variant - 1, 2)
         added = activations[0][:, self.dims].to(self._effects) @ self._effects[part]
-        return logits - added.to(logits) if how else real_logits(added + self.head.b_U.to(added), self.head.real)
+        return logits - added.to(logits) if is_without else real_logits(added + self.head.b_U.to(added), self.head.real)
 
-    def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
+    def read(self, logits: Tensor, targets: Tensor, *arguments: Tensor) -> None:
         self._entropy = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
         self._likeliest = torch.zeros(len(self.variants), logits.shape[1], dtype=torch.float32, device=logits.device)
-        super().read(logits, targets, *others)
-        found, lengths = (one.tolist() for one in torch.unique_consecutive(others[-1].sort()[0], return_counts=True))
-        for group, entropy in zip(found, self._entropy.split(lengths, 1), strict=True):
+        super().read(logits, targets, *arguments)
+        present, lengths = (
+            counts.tolist() for counts in torch.unique_consecutive(arguments[-1].sort()[0], return_counts=True)
+        )
+        for group, entropy in zip(present, self._entropy.split(lengths, 1), strict=True):
             self.add("entropy", entropy.sum(1), group=group)
         self.add("likeliest", self._likeliest)
 
@@ -130,7 +132,8 @@ class PartPredictions(MeanPredictions):
 
     def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
         """Mean entropy of the predictions of each variant, in nats, and the same without each group of texts."""
-        sums, sizes = self.state["entropy"][self._groups].cpu().numpy(), self.sizes[:, None]
+        sums = self.state["entropy"][self._groups].cpu().numpy()
+        sizes = self.sizes[:, None]
         with np.errstate(invalid="ignore"):  # only one group has any positions
             return sums.sum(0) / sizes.sum(), summed_others(sums) / summed_others(sizes)
 
@@ -144,12 +147,13 @@ class Outliers(NamedTuple):
     @classmethod
     def of(cls, model: Model, dims: Sequence[int], *, n: int, seed: int) -> "Outliers":
         """The part in some dimensions, and n random ones."""
-        d_model, k = model.cfg.d_model, len(dims)
-        own = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
+        d_model = model.cfg.d_model
+        k = len(dims)
+        axes = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randn(n, d_model, k, generator=generator, dtype=torch.float64)
         random = PartPredictions(model, dims, torch.linalg.qr(drawn)[0].mT)
-        return cls(PartPredictions(model, dims, own, grouped=True), random)
+        return cls(PartPredictions(model, dims, axes, grouped=True), random)
 
     def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
         """A sample of the `n_tokens` positions at which predictions from parts are made."""
@@ -161,25 +165,31 @@ class Outliers(NamedTuple):
         return pd.concat([_table(self.own, u, "outliers"), random], ignore_index=True)
 
 
-def _table(predictions: PartPredictions, u: Distribution, of: str) -> pd.DataFrame:
+def _table(predictions: PartPredictions, u: Distribution, origin: str) -> pd.DataFrame:
     numbers = range(len(predictions.variants))
     entropies, without_each = predictions.entropies()
-    whole = np.stack([_measured(predictions.means(one), u, entropies[one]) for one in numbers])
-    rows: dict[str, Any] = {"part": ["all", *["alone", "without"] * (len(numbers) // 2)], "of": of}
-    rows |= {"draw": [0, *np.repeat(np.arange(len(numbers) // 2), 2)], "n_dims": len(predictions.dims)}
-    ends = dict.fromkeys(("_low", "_high"), np.full_like(whole, np.nan))
+    values = np.stack([_measured(predictions.means(variant), u, entropies[variant]) for variant in numbers])
+    rows: dict[str, Any] = {
+        "part": ["all", *["alone", "without"] * (len(numbers) // 2)],
+        "of": origin,
+        "draw": [0, *np.repeat(np.arange(len(numbers) // 2), 2)],
+        "n_dims": len(predictions.dims),
+    }
+    ends = dict.fromkeys(("_low", "_high"), np.full_like(values, np.nan))
     if len(predictions.state["positions"]) > 1:
         leaving = [
             [
-                _measured(one, u, entropy)
-                for one, entropy in zip(predictions.leaving_out(i), without_each[:, i], strict=True)
+                _measured(variant, u, entropy)
+                for variant, entropy in zip(predictions.leaving_out(i), without_each[:, i], strict=True)
             ]
             for i in numbers
         ]
-        known = jackknife(whole, np.swapaxes(leaving, 0, 1), predictions.sizes, predictions.stretches_per_group)
-        ends = {"_low": known.low, "_high": known.high}
+        interval = jackknife(values, np.swapaxes(leaving, 0, 1), predictions.sizes, predictions.stretches_per_group)
+        ends = {"_low": interval.low, "_high": interval.high}
     for number, name in enumerate(_MEASURED):
-        rows |= {name: whole[:, number]} | {f"{name}{end}": values[:, number] for end, values in ends.items()}
+        rows[name] = values[:, number]
+        for end, ends_values in ends.items():
+            rows[f"{name}{end}"] = ends_values[:, number]
     table = pd.DataFrame(rows).assign(n_predicted=predictions.n_predicted, n_tokens=predictions.n_tokens)
     return table[OUTLIER_COLUMNS]
 
@@ -191,6 +201,6 @@ def _measured(means: Means, u: Distribution, entropy: float) -> Float[np.ndarray
 def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
     """The outlier dimensions of the head's input, from one pass. Raises ValueError for a folded model."""
     raw_head(model)
-    found = OutlierDims(model)
-    yield [Reading("head input", prepared, [found])]
-    return found
+    observer = OutlierDims(model)
+    yield [Reading("head input", prepared, [observer])]
+    return observer

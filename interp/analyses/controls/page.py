@@ -57,9 +57,11 @@ def sides(studies: Mapping[str, ControlStudy]) -> Sides:
         figures[f"bands_{bias}"] = _bands(having, bias)
     for _, having in shared(studies, lambda study: study.outliers["of"].unique()[:1]):
         figures["outliers"] = _outlier_parts(having)
-    what = "What removing b_LN, or else E[h], adds to KL(u‖q), beyond the median of random directions of equal norm,"
+    quantity = (
+        "What removing b_LN, or else E[h], adds to KL(u‖q), beyond the median of random directions of equal norm,"
+    )
     beyond = pd.Series({name: _beyond(study) for name, study in studies.items()})
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, beyond, "{:+z.3f} nats"))
+    return Sides(DEFINITIONS, numbers, figures, extremes(quantity, beyond, "{:+z.3f} nats"))
 
 
 def _beyond(study: ControlStudy) -> float:
@@ -74,11 +76,13 @@ def _numbers(study: ControlStudy) -> dict[Any, Any]:
     row: dict[Any, Any] = {}
     for rank in farthest(study.ranks).to_dict("records"):
         kind = rank["kind"].replace(" ", "_")
-        row |= {f"rank_{rank['bias']}_{kind}": rank["rank"], "n_controls": rank["n_controls"]}
+        row[f"rank_{rank['bias']}_{kind}"] = rank["rank"]
+        row["n_controls"] = rank["n_controls"]
     for band in farthest(study.bands).groupby("bias", sort=False).tail(1).itertuples():
         row[f"excess_nll_rarest_{band.bias}"] = band.excess_nll
     parts = study.outliers[study.outliers["of"] == "outliers"].set_index("part")["kl_unigram_model"]
-    return row | parts.drop("all", errors="ignore").add_prefix("kl_outliers_").to_dict()
+    row.update(parts.drop("all", errors="ignore").add_prefix("kl_outliers_"))
+    return row
 
 
 def _controls(studies: Mapping[str, ControlStudy], bias: str) -> Figure:
@@ -93,11 +97,11 @@ def _controls(studies: Mapping[str, ControlStudy], bias: str) -> Figure:
             symbol = symbols.get(str(kind), "diamond-open")
             random: Style = {"name": COMMON["kind"].words[str(kind)], "color": GREY, "symbol": symbol}
             add_series(out, points, random, hover="%{x:+.3f}", mode="markers", legend=not number)
-        own = plug_in(farthest(only(studies[name].kl, "bias", bias))).set_index("bias")
-        bars = error_bars(*(own[f"delta_kl{end}"] for end in ("", "_low", "_high")))
-        value = pd.Series(look["name"], own["delta_kl"].round(4))
-        how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": False, "error_x": bars}
-        add_series(out, value, look, hover="%{x:+.3f}", **how)
+        estimate = plug_in(farthest(only(studies[name].kl, "bias", bias))).set_index("bias")
+        bars = error_bars(*(estimate[f"delta_kl{end}"] for end in ("", "_low", "_high")))
+        value = pd.Series(look["name"], estimate["delta_kl"].round(4))
+        options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": False, "error_x": bars}
+        add_series(out, value, look, hover="%{x:+.3f}", **options)
     return out.update_yaxes(autorange="reversed", type="category")
 
 
@@ -118,6 +122,6 @@ def _outlier_parts(studies: Mapping[str, ControlStudy]) -> Figure:
     """KL(u‖q) from the outlier dimensions of the head's input alone, and without them."""
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
     out = figure("Outlier dimensions of the head's input", "", "KL(u‖q), nats")
-    own = {name: only(study.outliers, "of", "outliers").set_index("part") for name, study in studies.items()}
-    draw_runs(out, {name: table["kl_unigram_model"].rename(names) for name, table in own.items()}, list(studies))
+    outlying = {name: only(study.outliers, "of", "outliers").set_index("part") for name, study in studies.items()}
+    draw_runs(out, {name: table["kl_unigram_model"].rename(names) for name, table in outlying.items()}, list(studies))
     return out.update_xaxes(type="category", categoryorder="array", categoryarray=list(names.values()))

@@ -112,10 +112,10 @@ def check_asked(options: ControlOptions) -> None:
 
 def why_impossible(model: Model, directions: Several[Direction] = ("mean", "slope")) -> str | None:
     """Why the question cannot be asked of a model with these directions, or None if it can."""
-    why = why_no_directions(model)
-    if why is None and not listed(directions) and raw_head(model).b_ln is None:
+    reason = why_no_directions(model)
+    if reason is None and not listed(directions) and raw_head(model).b_ln is None:
         return "this model's prediction head has no b_LN, and no direction is asked for; give directions"
-    return why
+    return reason
 
 
 @asks(ControlOptions)
@@ -146,8 +146,8 @@ def study(model: Model, text: Text, options: ControlOptions) -> Passes[ControlSt
         ['norm', 'effect', 'embeddings', 'centred embeddings']
     """
     check_asked(options)
-    if why := why_impossible(model, options.directions):
-        raise ValueError(why)
+    if reason := why_impossible(model, options.directions):
+        raise ValueError(reason)
     refuse_hooks(model)
     scales = [float(scale) for scale in listed(options.scales)]
     seed = options.seed or 0
@@ -183,8 +183,8 @@ def study(model: Model, text: Text, options: ControlOptions) -> Passes[ControlSt
         "outlier_dims": dims.table,
         "outliers": pd.DataFrame(columns=OUTLIER_COLUMNS) if parts is None else parts.table(u),
     }
-    about = provenance(
+    record = provenance(
         model, prepared.about, unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens}, scales=scales,
         intervals=predictions.intervals, draws=options.draws, n_tokens=predictions.n_tokens,
     )  # fmt: skip
-    return ControlStudy(provenance=about, **tables)
+    return ControlStudy(provenance=record, **tables)

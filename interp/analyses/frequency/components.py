@@ -132,7 +132,8 @@ class MeanParts(Observer):
         Raises ValueError if the components do not add up to E[h].
         """
         vectors: Float[np.ndarray, "component d_model"] = self.jackknife(lambda vectors: vectors).value
-        written, mean = vectors[: len(self.writers)].sum(0), vectors[-1]
+        written = vectors[: len(self.writers)].sum(0)
+        mean = vectors[-1]
         if not np.linalg.norm(written - mean) <= _APART * np.linalg.norm(mean):
             raise ValueError(
                 "attention and MLPs do not add up to the input of this model's unembedding (because of norms after "
@@ -140,12 +141,14 @@ class MeanParts(Observer):
             )
         return vectors
 
-    def jackknife(self, of: Callable[[Any], Any]) -> Jackknife:
+    def jackknife(self, measure: Callable[[Any], Any]) -> Jackknife:
         """A function of `vectors`, with its interval."""
         read = self.state["positions"] > 0
         sums = [torch.stack([self.state[site][read] for site in self.sites], 1), self.state["input"][read]]
-        arrays = [one.cpu().numpy() for one in (*sums, self.state["positions"][read])]
-        return from_sums(lambda *some: of(self._vectors(*some)), arrays, arrays[-1], self.stretches_per_group)
+        arrays = [part.cpu().numpy() for part in (*sums, self.state["positions"][read])]
+        return from_sums(
+            lambda *group_sums: measure(self._vectors(*group_sums)), arrays, arrays[-1], self.stretches_per_group
+        )
 
     def _vectors(self, parts: Any, inputs: Any, n: Any) -> Float[np.ndarray, "component d_model"]:
         written = self.head.of_residual(torch.from_numpy(parts / n)).numpy()
@@ -190,7 +193,8 @@ def writers(
     parts = MeanParts(model, head)
     yield [Reading("writers of word frequency", prepared, [parts])]
 
-    log_u, embeddings = np.log(u[seen]), head.embeddings.of(seen)
+    log_u = np.log(u[seen])
+    embeddings = head.embeddings.of(seen)
     centred = log_u - log_u.mean()
     beta = embeddings.total(torch.from_numpy(centred / (centred @ centred))[None].to(model.W_U.device))[0].cpu().numpy()
     vectors = parts.vectors()
@@ -221,7 +225,7 @@ def _dims(parts: MeanParts, mean: Float[np.ndarray, " d_model"], beta: Float[np.
     table = pd.DataFrame({"dim": order})
     measures: dict[str, Callable[[Any], Any]] = {"share": shares, "cumulative_share": lambda v: shares(v).cumsum()}
     measures["slope"] = lambda vectors: vectors[-1][order] * beta[order]
-    for name, of in measures.items():
-        measure = parts.jackknife(of)
-        table[with_ends([name])] = np.stack([measure.value, measure.low, measure.high], 1)
+    for name, measure_of in measures.items():
+        estimate = parts.jackknife(measure_of)
+        table[with_ends([name])] = np.stack([estimate.value, estimate.low, estimate.high], 1)
     return table

@@ -29,16 +29,19 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         >>> dry_run("tiny-gpt2", None, {"scales": [0, 1]}).numbers["variants"]
         4
     """
-    own = ("biases", "scales", "directions")
-    size, asked = shape_with(name, options), FrequencyOptions(**{key: options[key] for key in own if key in options})
-    biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(listed(asked.biases))
-    without = () if asked.biases or "ln" in biases else ("mean",)  # b_LN
-    directions = without if asked.directions is None else tuple(listed(asked.directions))
+    own_names = ("biases", "scales", "directions")
+    size = shape_with(name, options)
+    frequency_options = FrequencyOptions(**{key: options[key] for key in own_names if key in options})
+    biases: tuple[str, ...] = (
+        size.biases if frequency_options.biases is None else tuple(listed(frequency_options.biases))
+    )
+    without = () if frequency_options.biases or "ln" in biases else ("mean",)  # b_LN
+    directions = without if frequency_options.directions is None else tuple(listed(frequency_options.directions))
     biases += directions
     if size.why_no_head or not biases:
-        why = size.why_no_head or "this model's prediction head has no bias to scale"
-        return Cost(lines=[f"word frequency: {why}"])
-    scales = listed(asked.scales)
+        reason = size.why_no_head or "this model's prediction head has no bias to scale"
+        return Cost(lines=[f"word frequency: {reason}"])
+    scales = listed(frequency_options.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
     numbers = {"variants": n}
     repeated = (len(biases) - 1) * (1 in scales)  # the unedited model is summed once
@@ -49,5 +52,5 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
     before = [head_input(size, directions)] if directions else []
     passes = [*before, replace(read, step=len(before))]
-    between = sum(one.sums for one in passes) + leaving_out + draws
+    between = sum(reading.sums for reading in passes) + leaving_out + draws
     return Cost(passes=tuple(passes), between=between, results=results, numbers=numbers, lines=lines)

@@ -35,9 +35,8 @@ _WRITERS: dict[str, Style] = {
     "attention": {"name": "attention", "color": COLOURS[0], "symbol": "circle"},
     "MLP": {"name": "MLP", "color": COLOURS[1], "symbol": "square"},
 }
-_ADDED = {"last": ("b<sub>last</sub>", "bias_last")} | {
-    name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for name in ("ln", "mean", "slope")
-}
+_ADDED = {name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for name in ("ln", "mean", "slope")}
+_ADDED["last"] = ("b<sub>last</sub>", "bias_last")
 
 
 def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
@@ -70,10 +69,11 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         look["name"] += {1.0: " (as trained)", 0.0: " (removed)"}.get(scale, "")
         hover = "u = %{x:.2g}<br>q = %{y:.2g}<br>%{customdata} types"
         _add_scale(out, look, mean, sd, hover=hover, customdata=part["n_types"])
-    low, high = curve["unigram_low"].min(), curve["unigram_high"].max()
+    low = curve["unigram_low"].min()
+    high = curve["unigram_high"].max()
     add_equal(out, low, high, "q = u (unigram)")
     uniform = pd.Series(1 / len(effect.types), [low, high])
-    add_series(out, uniform, CHANCE | {"name": "q = 1/V (uniform)"}, hoverinfo="skip")
+    add_series(out, uniform, dict(CHANCE, name="q = 1/V (uniform)"), hoverinfo="skip")
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
@@ -98,7 +98,9 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     only(effect.kl, "bias", bias)
     q = effect.probabilities(bias=bias).pivot(index="token_id", columns="scale", values="probability")
     if 1.0 not in q or len(q.columns) < 2:
-        raise ValueError(f"a ratio needs λ = 1 and another λ; this result has {', '.join(f'{one:g}' for one in q)}")
+        raise ValueError(
+            f"a ratio needs λ = 1 and another λ; this result has {', '.join(f'{scale_value:g}' for scale_value in q)}"
+        )
     u = effect.types.set_index("token_id")["unigram"]
     bins = only(effect.curve, "bias", bias).drop_duplicates("bin").set_index("bin")[["unigram_low", "unigram_high"]]
     places = pd.Series(np.searchsorted(bins["unigram_low"], u[u > 0] * (1 + 1e-9)) - 1, u.index[u > 0])
@@ -113,16 +115,16 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         look["name"] += " (removed)" if scale == 0 else ""
         mean, sd = (log_ratio[name].map(np.exp) for name in ("mean", "std"))
         _add_scale(out, look, mean, sd, hover="u = %{x:.2g}<br>%{y:.3g} times as probable")
-    add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")
+    add_series(out, pd.Series(1.0, centres[[0, -1]]), dict(CHANCE, name="λ = 1 (as trained)"), hoverinfo="skip")
     ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
     return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
-def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, **more: Any) -> None:
+def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, **options: Any) -> None:
     """The geometric means of one λ, with a band of ± one geometric SD."""
     band = translucent(look["color"], 0.13)
     add_band(out, mean / sd, mean * sd, band, legendgroup=look["name"], showlegend=False)
-    add_series(out, mean, look, legend=True, **more)
+    add_series(out, mean, look, legend=True, **options)
 
 
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
@@ -146,13 +148,14 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     only(effect.kl, "bias", bias)
     if bias == "fc":
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
-    what, column = _ADDED[bias]
+    label, column = _ADDED[bias]
     numbers: Any = effect.projection.set_index("bias").loc[bias]
-    rho, tau = (printed(numbers[one], "{:.2f}") for one in ("spearman", "slope"))
+    rho, tau = (printed(numbers[name], "{:.2f}") for name in ("spearman", "slope"))
     subtitle = f"Spearman ρ = {rho}, slope τ = {tau}" if "nan" not in (rho, tau) else "the same for every word"
-    out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
+    out = figure(f"{label} and word frequency", "log u(w), nats", f"{label}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
-    log_u, added = np.log(seen["unigram"]), seen[column]
+    log_u = np.log(seen["unigram"])
+    added = seen[column]
     add_types(out, seen, log_u, added, BIAS_LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
     ends = log_u.iloc[[0, -1]] if len(seen) else log_u
     fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
@@ -196,15 +199,15 @@ def kl_by_scale(effect: BiasEffect) -> Figure:
         >>> [line.x.tolist() for line in kl_by_scale(effect).data]
         [[0.0, 1.0]]
     """
-    known = effect.kl["kl_low"].notna().all()
-    subtitle = "corrected for the number of positions, with 95 % intervals" if known else ""
+    has_intervals = effect.kl["kl_low"].notna().all()
+    subtitle = "corrected for the number of positions, with 95 % intervals" if has_intervals else ""
     title, x = "How far predictions are from word frequency", "scale λ"
     out = figure(title, x, "KL(u‖q), nats", subtitle=subtitle)
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):
         kl = part.sort_values("scale").set_index("scale")
-        values = kl["kl_corrected" if known else "kl_unigram_model"]
-        bars = error_bars(values, kl["kl_low"], kl["kl_high"]) if known else None
+        values = kl["kl_corrected" if has_intervals else "kl_unigram_model"]
+        bars = error_bars(values, kl["kl_low"], kl["kl_high"]) if has_intervals else None
         look = BIAS_LOOKS[str(bias)]
         add_series(out, values, look, hover=hover, size=9, customdata=kl["perplexity"], showlegend=True, error_y=bars)
     return out.update_yaxes(rangemode="tozero")

@@ -45,8 +45,10 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     n_rare, n_frequent = (math.ceil(share * len(ratios)) for share in (_RARE, _FREQUENT))
     rare, frequent = (math.exp(part.mean()) for part in (ratios[:n_rare], ratios[-n_frequent:]))
     before = row.kl_unigram_model - row.delta_kl
-    values = {"bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent}
-    values |= {"kl_before": before, "kl_after": row.kl_unigram_model}
+    values = {
+        "bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent,
+        "kl_before": before, "kl_after": row.kl_unigram_model,
+    }  # fmt: skip
     return Answer(
         f"{capitalized(without(row.bias, row.scale))}, the rarest tenth of tokens is {rare:.3g} times as probable and "
         f"the most frequent hundredth {frequent:.3g} times; KL(u‖q), the distance of predictions from word frequency, "
@@ -115,9 +117,9 @@ def _ends(kl: pd.DataFrame) -> list[Any]:
 
 def _moved(row: Any, sample: tuple[int, str] | None, fits: bool) -> Finding:
     bias = named_bias(row.bias)
-    how = f"without {bias}" if row.scale == 0 else f"with {bias} times {printed(row.scale, '{:g}')}"
+    condition = f"without {bias}" if row.scale == 0 else f"with {bias} times {printed(row.scale, '{:g}')}"
     return judged(
-        question=f"Are predictions further from word frequency {how}?",
+        question=f"Are predictions further from word frequency {condition}?",
         measure=f"{without(row.bias, row.scale)}, {DISTANCE} changes by",
         value=row.delta_kl if np.isnan(row.delta_kl_corrected) else row.delta_kl_corrected,
         low=row.delta_kl_low if fits else np.nan,

@@ -38,13 +38,17 @@ DEFINITIONS = {
 
 def section(effect: BiasEffect) -> Section:
     """What the page says about `interp frequency`; every number comes from the result."""
-    first, *others = effect.kl["bias"].unique()
+    first, *later = effect.kl["bias"].unique()
     scaled = {1.0} < set(effect.kl["scale"])
     figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}
-    figures |= {f"curve_{first}": plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    figures[f"curve_{first}"] = plots.bias_curve(effect, first)
+    figures["kl"] = plots.kl_by_scale(effect)
     main = next(iter(figures))
-    figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in [first, *others] if bias != "fc"}
-    figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
+    for bias in [first, *later]:
+        if bias != "fc":
+            figures[f"projection_{bias}"] = plots.projection(effect, bias)
+    for bias in later:
+        figures[f"curve_{bias}"] = plots.bias_curve(effect, bias)
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
     tables["Logit adjustment, for comparison"] = effect.adjustment
     return Section(main, effect.findings, tuple(_notes(effect)), DEFINITIONS, figures, tables, effect.provenance)
@@ -63,12 +67,15 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
 
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
-    figures = {f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda one: one.kl["bias"].unique())}
+    figures = {
+        f"kl_{bias}": _kl(having, bias)
+        for bias, having in shared(effects, lambda effect_of_run: effect_of_run.kl["bias"].unique())
+    }
     without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
     removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"
     added = without.bfill(axis=1)["b_LN"] - numbers.reindex(columns=["kl"])["kl"]
-    what = f"What removing {removed} adds to KL(u‖q)"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.3f} nats"))
+    quantity = f"What removing {removed} adds to KL(u‖q)"
+    return Sides(DEFINITIONS, numbers, figures, extremes(quantity, added, "{:+z.3f} nats"))
 
 
 def _numbers(effect: BiasEffect) -> dict[Any, Any]:

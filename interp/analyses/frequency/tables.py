@@ -161,11 +161,13 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     scales = [float(scale) for scale in listed(options.scales)]
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
-    u, real = counts.distribution, head.real.cpu().numpy()
+    u = counts.distribution
+    real = head.real.cpu().numpy()
     vectors = yield from head_directions(model, prepared, directions)
 
     effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
-    effects |= {name: head.embeddings.dot(vector[None])[0].cpu().numpy() for name, vector in vectors.items()}
+    for name, vector in vectors.items():
+        effects[name] = head.embeddings.dot(vector[None])[0].cpu().numpy()
     scaled: list[Edited] = [*chosen, *vectors]
     constant = {name: effects[name] for name in scaled if name in effects}
     seen = (u > 0) & real
@@ -185,18 +187,19 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     q = predictions.distributions[: len(edits)]
     types = _types(model, np.flatnonzero(real), counts, effects)
     tables: dict[str, Any] = {"kl": edits.join(measured), "types": types}
-    tables |= {"curve": _curve(edits, q, u), "projection": projection}
+    tables["curve"] = _curve(edits, q, u)
+    tables["projection"] = projection
     tables["projection_draws"] = _projection_draws(head, constant, u, seen)
-    labels = {"token_id": types["token_id"], "bias": scaled, "scale": scales}
     means = q[:, real].reshape(len(scaled), len(scales), -1)
-    tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
+    arrays = {"token_id": types["token_id"], "bias": scaled, "scale": scales, "probability": means}
+    tables["probabilities"] = Dense.of(arrays, ("bias", "scale", "token_id"))
     tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measured[len(edits) :].reset_index(drop=True))
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    about = provenance(
+    record = provenance(
         model, prepared.about, unigram=unigram, scales=scales, intervals=predictions.intervals,
         n_tokens=predictions.n_tokens,
     )  # fmt: skip
-    return BiasEffect(provenance=about, **tables)
+    return BiasEffect(provenance=record, **tables)
 
 
 def _chosen(
@@ -209,14 +212,16 @@ def _chosen(
         raise ValueError(f"biases must be one or more different ones of {', '.join(head.biases)}, found {biases!r}")
     for bias in scaled:
         head.require(bias)
-    why = why_no_directions(model)
+    reason = why_no_directions(model)
     if directions is None:
-        directions = () if why or biases is not None or "ln" in scaled else ("mean",)
-    elif directions and why:
-        raise ValueError(why)
+        directions = () if reason or biases is not None or "ln" in scaled else ("mean",)
+    elif directions and reason:
+        raise ValueError(reason)
     if not scaled and not directions:
-        reasons = "; ".join(f"{bias}: {reason}" for bias, reason in head.why_absent.items())
-        instead = f"nor can its mean input be scaled: {why}" if why else "leave directions out to scale its mean input"
+        reasons = "; ".join(f"{bias}: {why_absent}" for bias, why_absent in head.why_absent.items())
+        instead = (
+            f"nor can its mean input be scaled: {reason}" if reason else "leave directions out to scale its mean input"
+        )
         raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {instead}")
     return scaled, tuple(listed(directions))
 
@@ -227,12 +232,17 @@ def _variant(effects: Effects, bias: Edited, scale: float) -> Variant:
 
 
 def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effects: Effects) -> pd.DataFrame:
-    known = {"token_id": ids, "token": token_names(model, ids.tolist())}
-    known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
-    known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
-    columns: dict[str, Edited] = {"bias_last": "last", "projection_mean": "mean", "projection_slope": "slope"}
-    added = {column: effects[name][ids] if name in effects else np.nan for column, name in columns.items()}
-    return pd.DataFrame(known | added)
+    columns = {
+        "token_id": ids,
+        "token": token_names(model, ids.tolist()),
+        "count": counts.counts[ids],
+        "unigram": counts.distribution[ids],
+    }
+    edits: dict[str, Edited] = {"projection_ln": "ln", "bias_last": "last"}
+    edits.update(projection_mean="mean", projection_slope="slope")
+    for column, edit in edits.items():
+        columns[column] = effects[edit][ids] if edit in effects else np.full(len(ids), np.nan)
+    return pd.DataFrame(columns)
 
 
 def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Numbers) -> pd.DataFrame:

@@ -20,7 +20,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.sinks.study` with these options: one pass, in which attention is computed again from queries
     and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models). The operations of
     the shuffled rows, of which there are at most 64, are not counted."""
-    size, classes = shape_with(name, options), options.get("key_classes")
+    size = shape_with(name, options)
+    classes = options.get("key_classes")
     n_classes = 4 if not classes else len(classes) + ("other" not in classes)
     layers = options.get("layers")
     n_layers = size.n_layers if layers is None else len(listed(layers))

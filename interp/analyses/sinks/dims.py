@@ -39,8 +39,8 @@ def sink_dims(
     sinks = heads.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
     rows: list[Any] = []
     if gaps is not None and key_class in gaps.arrays.indexes["key_class"]:
-        known = {"outlier": outliers[["state", "dim"]], "massive": massive[["state", "dim"]]}
-        sets = {name: set(table.itertuples(index=False, name=None)) for name, table in known.items()}
+        marked = {"outlier": outliers[["state", "dim"]], "massive": massive[["state", "dim"]]}
+        sets = {name: set(table.itertuples(index=False, name=None)) for name, table in marked.items()}
         for layer, head in sinks.itertuples(index=False, name=None):
             part = gaps.arrays.sel(layer=layer, head=head, key_class=key_class)
             values = {name: part[name].to_numpy() for name in ("gap", "share", "abs_share")}
@@ -49,6 +49,7 @@ def sink_dims(
                 of_dim = (values[name][largest[rank - 1]] for name in values)
                 marks = ((layer, dim) in sets[name] for name in sets)
                 rows.append((layer, head, key_class, dim, *of_dim, rank, *marks))
-    kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64") | dict.fromkeys(["outlier", "massive"], "bool")
-    whole = dict.fromkeys(["layer", "head", "dim", "rank"], "int64")
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds | whole | {"key_class": "object"})
+    kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64")
+    kinds.update(dict.fromkeys(["outlier", "massive"], "bool"))
+    kinds.update(dict.fromkeys(["layer", "head", "dim", "rank"], "int64"), key_class="object")
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds)

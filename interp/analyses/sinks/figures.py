@@ -64,7 +64,7 @@ def sink_positions(study: SinkStudy) -> Figure:
         means = part.set_index("position")["attention"].round(4)
         add_series(out, means, style, hover="position %{x}<br>%{y:.3f}", error_y=low_high)
     uniform = table.groupby("position", sort=False)["uniform"].mean().round(4)
-    add_series(out, uniform, CHANCE | {"name": "uniform"}, hover="position %{x}<br>%{y:.3f}")
+    add_series(out, uniform, dict(CHANCE, name="uniform"), hover="position %{x}<br>%{y:.3f}")
     return out.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
@@ -85,14 +85,17 @@ def sink_scores(study: SinkStudy) -> Figure:
     subtitle = "one point for each head, in nats; a sink lies to the upper right"
     out = figure(title, "score by the norm of its key", y, subtitle=subtitle)
     drawing = first["attention"] > study.epsilon
-    kinds = {"no sink": {"color": GREY, "symbol": "circle-open"}, "sink": {"color": VERMILION, "symbol": "square"}}
-    for (name, style), chosen in zip(kinds.items(), (~drawing, drawing), strict=True):
+    styles = (
+        {"name": "no sink", "color": GREY, "symbol": "circle-open"},
+        {"name": "sink", "color": VERMILION, "symbol": "square"},
+    )
+    for style, chosen in zip(styles, (~drawing, drawing), strict=True):
         part = first[chosen]
         points = part["by_direction"].round(3).set_axis(part["by_norm"].round(3))
-        more = part[["layer", "head", "attention", "cosine"]].round(3)
+        customdata = part[["layer", "head", "attention", "cosine"]].round(3)
         hover = "L%{customdata[0]}H%{customdata[1]}<br>norm %{x}, direction %{y}<br>attention %{customdata[2]}"
         hover += "<br>cosine %{customdata[3]}<extra></extra>"
-        add_series(out, points, style | {"name": name}, hover=hover, size=8, mode="markers", customdata=more)
+        add_series(out, points, style, hover=hover, size=8, mode="markers", customdata=customdata)
     return out.add_hline(y=0, line=THIN).add_vline(x=0, line=THIN)
 
 

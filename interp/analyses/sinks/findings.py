@@ -38,7 +38,7 @@ def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer
     ]
     if len(writers):
         largest, name = _largest_writer(writers)
-        values |= {"writer": name, "dim": largest["dim"], "share": largest["share"]}
+        values.update(writer=name, dim=largest["dim"], share=largest["share"])
         sentences.append(
             f"{capitalized(name)} contribute{'' if name == 'embeddings' else 's'} {largest['share']:.0%} of the height "
             f"of the largest massive activations, in dimension {largest['dim']}."
@@ -143,7 +143,8 @@ def _outliers(dims: pd.DataFrame) -> Finding:
 
 def _over_heads(values: Float[np.ndarray, " heads"]) -> tuple[float, float, float]:
     """The mean, and the ends of its 95 % interval by Student's t, which are NaN for fewer than five heads."""
-    mean, n = float(values.mean()), len(values)
+    mean = float(values.mean())
+    n = len(values)
     half = float(stats.t.ppf(0.975, n - 1) * stats.sem(values)) if n >= _FEWEST_HEADS else math.nan
     return mean, mean - half, mean + half
 

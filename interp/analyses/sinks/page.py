@@ -46,8 +46,8 @@ def section(study: SinkStudy) -> Section:
         "Dimensions that make the sinks": study.dims,
         "What writes the massive activations": study.writers,
     }
-    shown = {title: table for title, table in tables.items() if not table.empty}
-    return Section("heads", study.findings, (), DEFINITIONS, figures, shown, study.provenance)
+    filled = {title: table for title, table in tables.items() if not table.empty}
+    return Section("heads", study.findings, (), DEFINITIONS, figures, filled, study.provenance)
 
 
 def sides(studies: Mapping[str, SinkStudy]) -> Sides:
@@ -61,8 +61,8 @@ def sides(studies: Mapping[str, SinkStudy]) -> Sides:
 
 def _rates(studies: Mapping[str, SinkStudy]) -> Figure:
     """The sink rate of the first position by depth."""
-    each = {f"{study.epsilon:g}" for study in studies.values()}
-    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
+    thresholds = {f"{study.epsilon:g}" for study in studies.values()}
+    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(thresholds))} of the attention"
     out = figure("Attention sinks at the first position", DEPTH, "sink rate", subtitle=subtitle)
     lines = {}
     for name, study in studies.items():

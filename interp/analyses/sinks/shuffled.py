@@ -88,8 +88,11 @@ class ShuffledKeys(Observer):
         epsilon: float = 0.3,
         seed: int = 0,
     ) -> None:
-        self.model, self.layers, self.rows = model, check_layers(model, layers), set(rows)
-        self.epsilon, self.seed = checked_epsilon(epsilon), seed
+        self.model = model
+        self.layers = check_layers(model, layers)
+        self.rows = set(rows)
+        self.epsilon = checked_epsilon(epsilon)
+        self.seed = seed
         self.circuits = [qk_circuit(model, layer) for layer in self.layers]
         super().__init__(model.W_U.device, rows=list(rows), layers=self.layers, epsilon=self.epsilon, seed=seed)
         for layer in self.layers:
@@ -116,7 +119,8 @@ class ShuffledKeys(Observer):
         return recipe
 
     def _read(self, circuit: QKCircuit, shuffled: _Shuffled, q: Tensor, k: Tensor) -> None:
-        real, first = shuffled.real.to(q.device), first_query(circuit.span)
+        real = shuffled.real.to(q.device)
+        first = first_query(circuit.span)
         q, k = q[shuffled.places.to(q.device)], k[shuffled.places.to(k.device)]
         queries = real & (torch.arange(real.shape[1], device=real.device) >= first)
         viewers = circuit.span.over_queries(queries.double())[:, 0]
@@ -144,6 +148,6 @@ def _to_first(
 ) -> Float[Tensor, "row head"]:
     """The attention to the first position, summed over some queries."""
     total = torch.zeros(len(q), q.shape[2], dtype=torch.float64, device=q.device)
-    for some, _, pattern in circuit.patterns(q, k, real):
-        total += (pattern[..., 0] * queries[:, None, some]).sum(-1)
+    for part, _, pattern in circuit.patterns(q, k, real):
+        total += (pattern[..., 0] * queries[:, None, part]).sum(-1)
     return total

@@ -85,8 +85,8 @@ def check_asked(options: SinkOptions) -> None:
 
 def why_impossible(model: Model) -> str | None:
     """Why the sinks of a model cannot be studied, or None if they can."""
-    if why := why_unreadable(model):
-        return why
+    if reason := why_unreadable(model):
+        return reason
     needed = fewest_tokens(model)
     short = f"sinks need rows of {needed} tokens or more, and the model's context is {model.cfg.n_ctx}"
     return short if model.cfg.n_ctx < needed else None
@@ -99,9 +99,10 @@ def why_unsuited(model: Model, text: Batches, layers: Several[int] | None = None
 
 def lacks(model: Model) -> dict[str, str]:
     """What a study of a model that can be studied leaves out, and why."""
-    of_scores, of_writers = why_no_scores(model), why_no_writers(model)
+    of_scores = why_no_scores(model)
+    of_writers = why_no_writers(model)
     parts = {"what is made of scores, and the control by shuffled keys,": of_scores, "writers": of_writers}
-    return {part: why for part, why in parts.items() if why is not None}
+    return {part: reason for part, reason in parts.items() if reason is not None}
 
 
 @asks(SinkOptions)
@@ -126,17 +127,18 @@ def study(model: Model, text: Text, options: SinkOptions) -> Passes[SinkStudy]:
     """
     check_asked(options)
     chosen = check_layers(model, options.layers)
-    if why := why_impossible(model):
-        raise ValueError(why)
+    if reason := why_impossible(model):
+        raise ValueError(reason)
     classes = token_classes(model, options.key_classes)
     prepared = as_batches(model, text, **options.text)
     if prepared.settings.get("mask_rate") is not None:
         raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
-    if why := why_too_short(model, prepared, chosen):
-        raise ValueError(why)
+    if reason := why_too_short(model, prepared, chosen):
+        raise ValueError(reason)
 
     sinks = Sinks(model, classes, layers=chosen, epsilon=options.epsilon)
-    profile, massive = DimensionProfile(model, classes), MassiveActivations(model)
+    profile = DimensionProfile(model, classes)
+    massive = MassiveActivations(model)
     observers: list[Observer] = [sinks, profile, massive]
     scores = shuffled = writers = None
     if why_no_scores(model) is None:
@@ -150,17 +152,19 @@ def study(model: Model, text: Text, options: SinkOptions) -> Passes[SinkStudy]:
     yield [Reading("sinks", prepared, observers)]
 
     heads = sinks.table
-    apart = gaps(scores.scores) if scores else None
+    gap_values = gaps(scores.scores) if scores else None
     of_outliers = find_outliers(profile.table), massive.table
     tables = {
         "heads": heads,
         "rates": sinks.by_layer,
         "measures": sinks.measures,
         "draws": shuffled.table if shuffled else pd.DataFrame(columns=["draw", "rate"]),
-        "dims": sink_dims(heads, apart, *of_outliers, key_class=sinks.first_class, epsilon=sinks.epsilon),
+        "dims": sink_dims(heads, gap_values, *of_outliers, key_class=sinks.first_class, epsilon=sinks.epsilon),
         "writers": writers.table if writers else pd.DataFrame(columns=WRITERS),
     }
-    asked: dict[str, Any] = {"layers": chosen, "epsilon": sinks.epsilon, "key_classes": list(classes.names)}
-    asked |= {"shuffled_rows": len(shuffled.rows) if shuffled else 0, "shuffle_seed": options.seed}
-    asked |= {"intervals": sinks.intervals, "n_tokens": int(profile.tokens.sum())}
-    return SinkStudy(provenance=provenance(model, prepared.about, **asked), **tables)
+    settings: dict[str, Any] = {
+        "layers": chosen, "epsilon": sinks.epsilon, "key_classes": list(classes.names),
+        "shuffled_rows": len(shuffled.rows) if shuffled else 0, "shuffle_seed": options.seed,
+        "intervals": sinks.intervals, "n_tokens": int(profile.tokens.sum()),
+    }  # fmt: skip
+    return SinkStudy(provenance=provenance(model, prepared.about, **settings), **tables)

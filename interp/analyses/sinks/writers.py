@@ -72,10 +72,11 @@ class MassiveWriters(Observer):
     """
 
     def __init__(self, model: Model) -> None:
-        if why := why_no_writers(model):
-            raise ValueError(f"this model has no writers of massive activations: {why}")
+        if reason := why_no_writers(model):
+            raise ValueError(f"this model has no writers of massive activations: {reason}")
         super().__init__(model.W_U.device, n_ctx=int(model.cfg.n_ctx))
-        self.model, layers = model, range(model.cfg.n_layers)
+        self.model = model
+        layers = range(model.cfg.n_layers)
         self.parts = [site for site in _PARTS if hook_name(model, site, 0) in model.hook_dict]  # not all have MLPs
         self.components = [_Component("earlier", None), _Component("embeddings", None)]
         self.components += [_Component(_PARTS[site], layer) for layer in layers for site in self.parts]
@@ -88,7 +89,8 @@ class MassiveWriters(Observer):
 
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("rows", batch.mask.new_ones(len(batch.mask)), batch)
-        followed, recipe = _Followed(len(self.components), batch), Recipe()
+        followed = _Followed(len(self.components), batch)
+        recipe = Recipe()
         for layer in range(self.model.cfg.n_layers):
             names = [state_name(self.model, layer), *(hook_name(self.model, site, layer) for site in self.parts)]
             recipe += jointly([*names, state_name(self.model, layer + 1)], partial(self._read, layer, batch, followed))
@@ -101,25 +103,26 @@ class MassiveWriters(Observer):
         column = _EMBEDDINGS + 1 + layer * len(parts)
         added = dict(enumerate(parts, column))
         followed.add(added)
-        followed.take(large_values(batch, layer + 1, after), after, {_EARLIER: before} | added)
+        followed.take(large_values(batch, layer + 1, after), after, {_EARLIER: before, **added})
         if layer == self.model.cfg.n_layers - 1:
             self._keep(batch, followed)
 
     def _keep(self, batch: Batch, followed: "_Followed") -> None:
         """Add the values that were tracked and were massive in some state."""
-        found = followed.massive
-        if not len(found.row):
+        massive = followed.massive
+        if not len(massive.row):
             return
-        self.add("unexplained", ((found.added.sum(1) - found.height).abs() > _APART * found.height).sum())
-        later, dim = (found.pos > 0).long(), found.dim
-        groups = torch.tensor(self.groups_of(batch), device=dim.device)[found.row]
-        count = found.height.new_zeros(2, self.model.cfg.d_model)
-        self.add("count", count.index_put((later, dim), torch.ones_like(found.height), accumulate=True))
+        self.add("unexplained", ((massive.added.sum(1) - massive.height).abs() > _APART * massive.height).sum())
+        later = (massive.pos > 0).long()
+        dim = massive.dim
+        groups = torch.tensor(self.groups_of(batch), device=dim.device)[massive.row]
+        count = massive.height.new_zeros(2, self.model.cfg.d_model)
+        self.add("count", count.index_put((later, dim), torch.ones_like(massive.height), accumulate=True))
         for group in groups.unique().tolist():
-            of = groups == group
-            height = count.index_put((later[of], dim[of]), found.height[of], accumulate=True)
-            added = count.new_zeros(2, self.model.cfg.d_model, found.added.shape[1])
-            added.index_put_((later[of], dim[of]), found.added[of], accumulate=True)
+            in_group = groups == group
+            height = count.index_put((later[in_group], dim[in_group]), massive.height[in_group], accumulate=True)
+            added = count.new_zeros(2, self.model.cfg.d_model, massive.added.shape[1])
+            added.index_put_((later[in_group], dim[in_group]), massive.added[in_group], accumulate=True)
             self.add("height", height, group=group)
             self.add("added", added.mT, group=group)
 
@@ -137,8 +140,8 @@ class MassiveWriters(Observer):
         read = rows > 0
         height = self.state["height"][read][:, later, dims, None]
         added = self.state["added"][read][:, later, :, dims].movedim(0, 1)  # [group, activation, component]
-        sums = [one.cpu().numpy() for one in (added, height)]
-        found = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
+        sums = [values.cpu().numpy() for values in (added, height)]
+        shares_interval = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
         count = self.state["count"][later, dims]
         mean = (added.sum(0) / count[:, None]).cpu().numpy()
         last = int(self.model.cfg.n_ctx) - 1
@@ -146,16 +149,20 @@ class MassiveWriters(Observer):
         for number, (is_later, dim, n) in enumerate(zip(later.tolist(), dims.tolist(), count.tolist(), strict=True)):
             where = dim, is_later, last if is_later else 0
             for place in np.flatnonzero(mean[number]):
-                shares = (one[number, place] for one in (found.value, found.low, found.high))
+                shares = (
+                    values[number, place]
+                    for values in (shares_interval.value, shares_interval.low, shares_interval.high)
+                )
                 table.append((*where, *self.components[place], mean[number, place], *shares, int(n)))
         return _typed(table)
 
 
 def _typed(rows: list[Any]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=WRITERS)
-    numbers = dict.fromkeys(["added", "share", "share_low", "share_high"], "float64")
-    whole = dict.fromkeys(["dim", "first_position", "last_position", "n_activations"], "int64")
-    return table.astype(numbers | whole | {"layer": "Int64", "component": "object"})
+    kinds = dict.fromkeys(["added", "share", "share_low", "share_high"], "float64")
+    kinds.update(dict.fromkeys(["dim", "first_position", "last_position", "n_activations"], "int64"))
+    kinds.update(layer="Int64", component="object")
+    return table.astype(kinds)
 
 
 class _Massive(NamedTuple):
@@ -172,7 +179,8 @@ class _Followed:
     """The large values of a batch, tracked from the state at which they become large."""
 
     def __init__(self, n_components: int, batch: Batch) -> None:
-        self.length, device = batch.mask.shape[1], batch.mask.device
+        self.length = batch.mask.shape[1]
+        device = batch.mask.device
         self.width = 1
         self.place = torch.zeros(0, dtype=torch.int64, device=device)
         self.added = torch.zeros(0, n_components, dtype=torch.float32, device=device)
@@ -192,7 +200,7 @@ class _Followed:
         seen = len(self.place)
         self.place = torch.cat([self.place, new])
         self.added, self.until = (
-            torch.cat([one, one.new_zeros(len(new), one.shape[1])]) for one in (self.added, self.until)
+            torch.cat([record, record.new_zeros(len(new), record.shape[1])]) for record in (self.added, self.until)
         )
         self.height = torch.cat([self.height, self.height.new_zeros(len(new))])
         for component, part in parts.items():
@@ -205,8 +213,8 @@ class _Followed:
 
     @property
     def massive(self) -> _Massive:
-        of = self.height != 0
-        place, height = self.place[of], self.height[of]
-        added = self.added[of] * self.until[of] * height.sign()[:, None]
+        grown = self.height != 0
+        place, height = self.place[grown], self.height[grown]
+        added = self.added[grown] * self.until[grown] * height.sign()[:, None]
         pos = place // self.width
         return _Massive(pos // self.length, pos % self.length, place % self.width, height.abs(), added)
