@@ -16,7 +16,7 @@ from pathlib import Path
 from size import ROOT, code_lines, docstrings, statements
 
 WORDS = """about alone apart asked at beside each every found given gone held how it its kept known left made more most
-now of of_it on one ones other others own rest said same sent shown so some such taken that them there these they thing
+now of of_it on one ones others own rest said same sent shown so some such taken that them there these they thing
 things this those told wanted what which whole why"""
 VAGUE = frozenset(WORDS.split())
 """Names that do not say what is in them."""

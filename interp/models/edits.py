@@ -58,7 +58,10 @@ class Edit:
         parts: Iterable[torch.nn.Module] = (),
     ) -> None:
         self.point = model.hook_dict[name]
-        self.name, self.function, self.zeroes, self.parts = name, function, zeroes, list(parts)
+        self.name = name
+        self.function = function
+        self.zeroes = zeroes
+        self.parts = list(parts)
         self.replaces: Replaced | None = None
         """Dimensions that are replaced in what is projected to this hook point."""
         self.moves: Callable[[Tensor], Tensor] | None = None

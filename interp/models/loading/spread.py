@@ -68,7 +68,8 @@ class Placement:
         }
         for name, module in (blocks | outside).items():
             module.register_forward_pre_hook(partial(_bring, self.of(_transformers_name(name))), with_kwargs=True)
-        model.cfg.device, model.cfg.n_devices = str(self.devices[0]), len(self.devices)
+        model.cfg.device = str(self.devices[0])
+        model.cfg.n_devices = len(self.devices)
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
