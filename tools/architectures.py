@@ -71,21 +71,25 @@ class Plain:
         with quiet():
             self.model = cls.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
         self.head: Any = self.model.get_output_embeddings()
-        blocks = (one for one in self.model.modules() if isinstance(one, torch.nn.ModuleList) and len(one) == 2)
-        self.blocks = next(one for one in blocks if "Norm" not in type(one[0]).__name__)
+        blocks = (
+            module for module in self.model.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == 2
+        )
+        self.blocks = next(module for module in blocks if "Norm" not in type(module[0]).__name__)
 
     def part(self, layer: int, ending: str) -> Any:
         """The outermost module of a block whose class has this name."""
-        return next(one for one in self.blocks[layer].modules() if re.search(ending, type(one).__name__))
+        return next(module for module in self.blocks[layer].modules() if re.search(ending, type(module).__name__))
 
-    def bias(self, model: Any, which: str) -> Any:
+    def bias(self, model: Any, bias_name: str) -> Any:
         """A bias of the prediction head."""
-        if which == "last":
+        if bias_name == "last":
             return model.get_output_embeddings().bias
-        if which == "fc":
+        if bias_name == "fc":
             return (model.lm_head if hasattr(model, "lm_head") else model.cls.predictions.transform).dense.bias
         outside = [
-            one for name, one in model.named_modules() if "Norm" in type(one).__name__ and not re.search(r"\d", name)
+            module
+            for name, module in model.named_modules()
+            if "Norm" in type(module).__name__ and not re.search(r"\d", name)
         ]
         return outside[-1].bias
 
@@ -111,7 +115,7 @@ class Plain:
         def pre(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if args:
                 return (edit(args[0]), *args[1:]), kwargs
-            return args, kwargs | {"hidden_states": edit(kwargs["hidden_states"])}
+            return args, dict(kwargs, hidden_states=edit(kwargs["hidden_states"]))
 
         handle = module.register_forward_pre_hook(pre, with_kwargs=True)
         try:
@@ -122,25 +126,28 @@ class Plain:
 
 def word_frequency(model: Any, plain: Plain) -> None:
     """KL(u‖q) and perplexity with each bias halved, or the mean input of the unembedding if there is no b_LN."""
-    read, u = _read(model), np.arange(1, 68) / np.arange(1, 68).sum()
-    found = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
-    for bias, kl, perplexity in found.loc[found["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]].to_numpy():
+    read = _read(model)
+    u = np.arange(1, 68) / np.arange(1, 68).sum()
+    kl_table = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
+    for bias, kl, perplexity in kl_table.loc[
+        kl_table["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]
+    ].to_numpy():
         if bias == "mean":
             with plain.edited(plain.head, partial(torch.add, -0.5 * plain.mean_input(read))):
                 q, nll = _predictions(plain.model, read)
         else:
-            whole = copy.deepcopy(plain.model)
-            plain.bias(whole, bias).mul_(0.5)
-            q, nll = _predictions(whole, read)
+            changed = copy.deepcopy(plain.model)
+            plain.bias(changed, bias).mul_(0.5)
+            q, nll = _predictions(changed, read)
         np.testing.assert_allclose([kl, perplexity], [(u * np.log(u / q)).sum(), np.exp(nll)], rtol=2e-5)
 
 
 def attention_by_class(model: Any, plain: Plain) -> None:
-    found = attention.attention_by_class(model, _plain(model), key_classes={"odd": _CLASS.tolist()}, **_QUIET)
+    attention_table = attention.attention_by_class(model, _plain(model), key_classes={"odd": _CLASS.tolist()}, **_QUIET)
     patterns = plain.run(_IDS, output_attentions=True).attentions
     odd = torch.isin(_IDS, _CLASS).float()
     expected = [torch.einsum("bhqk,bk->hbq", pattern, odd).mean((1, 2)) for pattern in patterns]
-    ours = found[found["key_class"] == "odd"].sort_values(["layer", "head"])
+    ours = attention_table[attention_table["key_class"] == "odd"].sort_values(["layer", "head"])
     np.testing.assert_allclose(ours["sum"], torch.cat(expected), atol=1e-5)
     visible = torch.stack([(pattern[0].abs().sum(0) > 0).float() for pattern in patterns])  # layer, query, key
     seen = torch.einsum("lqk,bk->lbq", visible, odd)
@@ -152,7 +159,9 @@ def attention_by_class(model: Any, plain: Plain) -> None:
 
 def contributions(model: Any, plain: Plain) -> None:
     """C_j of every dimension: how log α changes per unit of the dimension in the key's input, times its value."""
-    query, key, row = 9, 4, _IDS[:1]
+    query = 9
+    key = 4
+    row = _IDS[:1]
     ours = [score_contributions_at(model, row[0], 1, head, query, key, scaled=True) for head in range(4)]
     inputs: list[torch.Tensor] = []
 
@@ -173,9 +182,9 @@ def contributions(model: Any, plain: Plain) -> None:
 
     with plain.edited(module, nudge):
         after = plain.run(many, output_attentions=True).attentions[1].double()
-    others = [n for n in range(query + 1) if n != key and before[0, 0, query, n] > 0]
+    other_keys = [n for n in range(query + 1) if n != key and before[0, 0, query, n] > 0]
     moved = (after / before).log()[:, :, query]  # dimension, head, key
-    slopes = moved[..., key] - moved[..., others].mean(-1)
+    slopes = moved[..., key] - moved[..., other_keys].mean(-1)
     expected = slopes * x[:, None]
     np.testing.assert_allclose(torch.stack(ours, 1), expected, atol=2e-3 * float(expected.abs().max()))
 
@@ -186,7 +195,8 @@ def token_probability(model: Any, plain: Plain) -> None:
     fit = encoding.fit(model, read, **_QUIET)
     alpha, _ = _predictions(plain.model, read)
     np.testing.assert_allclose(fit.alpha, alpha, rtol=1e-4)
-    X, y = plain.head.weight.double(), torch.from_numpy(-np.log(alpha))
+    X = plain.head.weight.double()
+    y = torch.from_numpy(-np.log(alpha))
     X = torch.cat([X, torch.ones(len(X), 1)], 1)
     residual = y - X @ torch.linalg.lstsq(X, y).solution
     expected = 1 - (residual @ residual / (len(X) - X.shape[1])) / y.var()
@@ -196,9 +206,11 @@ def token_probability(model: Any, plain: Plain) -> None:
 def neurons(model: Any, plain: Plain) -> None:
     """The loss with a neuron of the last MLP set to its mean."""
     read = _plain(model)
-    found = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
-    weights: list[Any] = [one for one in plain.blocks[1].modules() if getattr(one, "weight", None) is not None]
-    last = [one for one in weights if one.weight.ndim == 2 and view(model).d_mlp in tuple(one.weight.shape)][-1]
+    effects = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
+    weights: list[Any] = [module for module in plain.blocks[1].modules() if getattr(module, "weight", None) is not None]
+    last = [
+        module for module in weights if module.weight.ndim == 2 and view(model).d_mlp in tuple(module.weight.shape)
+    ][-1]
     inputs: list[torch.Tensor] = []
 
     def keep(x: torch.Tensor) -> torch.Tensor:
@@ -209,7 +221,7 @@ def neurons(model: Any, plain: Plain) -> None:
         _, before = _predictions(plain.model, read)
     mean = inputs[0].flatten(0, -2).mean(0)
     for number in (0, 7):
-        row = found.set_index("neuron").loc[number]
+        row = effects.set_index("neuron").loc[number]
 
         def at_mean(x: torch.Tensor, number: int = number) -> torch.Tensor:
             x = x.clone()
@@ -227,15 +239,15 @@ def states(model: Any, plain: Plain) -> None:
     recipe = hooks.capture(model, "embed", seen) + hooks.capture(model, "resid_post", seen, layer=0)
     with model.hooks(fwd_hooks=recipe):
         forward(model, Batch.of(_IDS.tolist()), 1)
-    for found, expected in zip(seen.values(), hidden[:2], strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-4 * float(expected.abs().max()))
+    for activation, expected in zip(seen.values(), hidden[:2], strict=True):
+        np.testing.assert_allclose(activation, expected, atol=1e-4 * float(expected.abs().max()))
 
 
 def generated(model: Any, plain: Plain) -> None:
     """Greedy text with two dimensions removed from the unembedding's input."""
     prompt = _IDS[:1, :5]
     recipe = hooks.prune_output_dims(model, [0, 1])
-    [found] = generation.generate(model, prompt.tolist(), hooks=recipe, max_new_tokens=8, **_QUIET)
+    [text_generated] = generation.generate(model, prompt.tolist(), hooks=recipe, max_new_tokens=8, **_QUIET)
 
     def pruned(h: torch.Tensor) -> torch.Tensor:
         return h.index_fill(-1, torch.tensor([0, 1]), 0)
@@ -245,7 +257,7 @@ def generated(model: Any, plain: Plain) -> None:
     with plain.edited(plain.head, pruned):
         text = plain.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
     new = text[0, prompt.shape[1] :].tolist()
-    assert list(found.token_ids) == new, (found.token_ids, new)
+    assert list(text_generated.token_ids) == new, (text_generated.token_ids, new)
 
 
 _ALL = word_frequency, attention_by_class, contributions, token_probability, neurons, states, generated
@@ -277,8 +289,8 @@ def _predictions(model: Any, read: Any) -> tuple[np.ndarray, float]:
     for batch in read:
         logits = model(batch.tokens, attention_mask=batch.mask).logits
         log_p.append(logits.double().log_softmax(-1)[batch.read])
-        known = batch.read_targets >= 0
-        nll.append(-log_p[-1][known].gather(1, batch.read_targets[known, None]))
+        has_target = batch.read_targets >= 0
+        nll.append(-log_p[-1][has_target].gather(1, batch.read_targets[has_target, None]))
     return torch.cat(log_p).exp().mean(0).numpy(), float(torch.cat(nll).mean())
 
 
@@ -298,20 +310,20 @@ def table(answers: dict[str, dict[str, str | None]]) -> str:
     """The page, with one row per kind; a cell has ✓ or the number of a reason."""
     reasons: dict[str, int] = {}
     lines = [f"| {' | '.join(['architecture', *QUESTIONS]).replace('_', ' ')} |", "|---" * (len(QUESTIONS) + 1) + "|"]
-    for kind, found in answers.items():
+    for kind, answers_of_kind in answers.items():
         cells: list[str] = []
-        for why in found.values():
-            reason = None if why is None else _without_numbers(why)
+        for refusal in answers_of_kind.values():
+            reason = None if refusal is None else _without_numbers(refusal)
             cells.append("✓" if reason is None else f"[^{reasons.setdefault(reason, len(reasons) + 1)}]")
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     notes = [f"[^{number}]: {reason}." for reason, number in reasons.items()]
     return "\n".join([*lines, "", *notes, ""])
 
 
-def _without_numbers(why: str) -> str:
+def _without_numbers(refusal: str) -> str:
     """A reason without what differs from kind to kind."""
     return re.sub(
-        r" by [\d.e+-]+ | for this \w+| \(at \d+\)", lambda found: " " * found[0].startswith(" by"), why
+        r" by [\d.e+-]+ | for this \w+| \(at \d+\)", lambda match: " " * match[0].startswith(" by"), refusal
     ).partition(" (allowed")[0]
 
 

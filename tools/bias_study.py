@@ -69,8 +69,8 @@ def tables(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(app, given, packages=["bias_study", "training"])
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    return run(app, words, packages=["bias_study", "training"])
 
 
 if __name__ == "__main__":

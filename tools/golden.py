@@ -61,7 +61,7 @@ def models(names: list[str]) -> dict[str, str]:
     """What `--model` is for each name."""
     paths = {name: name for name in names}
     if published.CUTS.keys() & paths.keys():
-        paths |= {name: str(path) for name, path in published.cuts().items() if name in paths}
+        paths.update({name: str(path) for name, path in published.cuts().items() if name in paths})
     if STORIES in paths:
         paths[STORIES] = str(SHARED / "models" / STORIES)
         if not Path(paths[STORIES]).is_dir():
@@ -71,10 +71,10 @@ def models(names: list[str]) -> dict[str, str]:
 
 def settings(name: str) -> dict[str, dict[str, object]]:
     """The settings of each question for a model."""
-    own = {question: SETTINGS[question] for question in MODELS[name]}
+    chosen = {question: SETTINGS[question] for question in MODELS[name]}
     if name == "tiny-bert":  # which does not continue prompts
-        own["encoding"] = own["encoding"] | {"prompts": None}
-    return own
+        chosen["encoding"] = dict(chosen["encoding"], prompts=None)
+    return chosen
 
 
 def run(name: str, model: str, backend: str, out: Path) -> str:
@@ -82,7 +82,7 @@ def run(name: str, model: str, backend: str, out: Path) -> str:
     command = [sys.executable, "-W", "ignore", "-c", RUN, str(out), *REPORT, "--settings", json.dumps(settings(name))]
     command += ["--model", model, "--backend", backend, "--out", str(out)]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=paths)
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     last = ended.stderr.strip().rpartition("\n")[2]
     return f"exit code {ended.returncode}: {last}" if ended.returncode else ""
@@ -99,9 +99,9 @@ def main() -> int:
     for name, model in models(options.models or [*MODELS]).items():
         for backend in (backend for backend in BACKENDS if (name, backend) not in REFUSED):
             start = time.perf_counter()
-            why = run(name, model, backend, options.out / f"{name}-{backend}")
-            print(f"{name}-{backend}: {time.perf_counter() - start:.0f} s {why}", flush=True)
-            failed = failed or bool(why)
+            failure = run(name, model, backend, options.out / f"{name}-{backend}")
+            print(f"{name}-{backend}: {time.perf_counter() - start:.0f} s {failure}", flush=True)
+            failed = failed or bool(failure)
     return int(failed)
 
 

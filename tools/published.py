@@ -151,8 +151,8 @@ def _is_cut(directory: Path, source: Path) -> bool:
     """Whether a cut was finished, from this model, and is unchanged."""
     try:
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-        own = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
-        return provenance["source_sha256"] == own["sha256"] and provenance["sha256"] == _hashes(directory)
+        source_provenance = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
+        return provenance["source_sha256"] == source_provenance["sha256"] and provenance["sha256"] == _hashes(directory)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -160,31 +160,32 @@ def _is_cut(directory: Path, source: Path) -> bool:
 def _make_cut(source: Path, directory: Path) -> None:
     provenance = json.loads((source / PROVENANCE).read_text(encoding="utf-8"))
     with disk.replacing_directory(directory) as folder:
-        left = shutil.ignore_patterns("model.safetensors", "tokenizer.json", PROVENANCE, disk.CONTENTS)
-        shutil.copytree(source, folder, ignore=left, dirs_exist_ok=True)
+        ignored = shutil.ignore_patterns("model.safetensors", "tokenizer.json", PROVENANCE, disk.CONTENTS)
+        shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
         ids = _cut_tokenizer(source, folder)
         _cut_configs(folder, ids)
         _cut_weights(source, folder, ids)
-        about = {
+        record = {
             "model": directory.name, "cut_from": source.name, "licence": provenance["licence"],
             "source_sha256": provenance["sha256"], "sha256": _hashes(folder),
         }  # fmt: skip
-        (folder / PROVENANCE).write_text(json.dumps(about, indent=2), encoding="utf-8")
+        (folder / PROVENANCE).write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
 def _cut_tokenizer(source: Path, folder: Path) -> dict[int, int]:
     """Write a tokenizer with fewer tokens. Returns their new ids by the old ones, in order."""
     tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
-    model, special = tokenizer["model"], {added["content"] for added in tokenizer["added_tokens"]}
+    model = tokenizer["model"]
+    special = {added["content"] for added in tokenizer["added_tokens"]}
 
     def rank(token: str) -> tuple[bool, int]:
         bare = token.removeprefix("##")
         return token not in special and (len(bare) > 1 or not bare.isascii()), model["vocab"][token]
 
     used = (token for token in model["vocab"] if not re.fullmatch(r"\[unused\d+\]", token))
-    kept = sorted(sorted(used, key=rank)[:CUT_TOKENS], key=model["vocab"].__getitem__)
-    ids = {model["vocab"][token]: place for place, token in enumerate(kept)}
-    model["vocab"] = {token: place for place, token in enumerate(kept)}
+    tokens = sorted(sorted(used, key=rank)[:CUT_TOKENS], key=model["vocab"].__getitem__)
+    ids = {model["vocab"][token]: place for place, token in enumerate(tokens)}
+    model["vocab"] = {token: place for place, token in enumerate(tokens)}
     if "merges" in model:
         model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
     for added in tokenizer["added_tokens"]:
@@ -200,10 +201,12 @@ def _cut_configs(folder: Path, ids: dict[int, int]) -> None:
     for path in (folder / "config.json", folder / "generation_config.json"):
         if path.exists():
             config = json.loads(path.read_text(encoding="utf-8"))
-            special = [name for name in config if name.endswith("_token_id") and config[name] is not None]
-            config |= {name: ids[config[name]] for name in special}
+            for name in config:
+                if name.endswith("_token_id") and config[name] is not None:
+                    config[name] = ids[config[name]]
             if path.name == "config.json":
-                config |= {"num_hidden_layers": CUT_BLOCKS, "vocab_size": CUT_TOKENS}
+                config["num_hidden_layers"] = CUT_BLOCKS
+                config["vocab_size"] = CUT_TOKENS
             path.write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
@@ -251,10 +254,10 @@ def _download(wheels: Path) -> None:
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode == 0:
         return
-    said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-    if "DO NOT MATCH THE HASHES" not in said and UNREACHABLE.search(said):
-        raise Unreachable(f"the package index cannot be reached; connect to it and try again. pip said:\n{said}")
-    raise RuntimeError(f"pip could not download what {REQUIREMENTS} requires, and nothing was kept. It said:\n{said}")
+    output = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    if "DO NOT MATCH THE HASHES" not in output and UNREACHABLE.search(output):
+        raise Unreachable(f"the package index cannot be reached; connect to it and try again. pip said:\n{output}")
+    raise RuntimeError(f"pip could not download what {REQUIREMENTS} requires, and nothing was kept. It said:\n{output}")
 
 
 def _required_hash(package: str) -> str:
@@ -275,14 +278,14 @@ def _hashes(directory: Path) -> dict[str, str]:
 
 def main() -> int:
     try:
-        made = directories() | cuts()
+        paths = directories() | cuts()
     except Unreachable as error:
         print(error, file=sys.stderr)
         return os.EX_TEMPFAIL
     except (OSError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(*made.values(), sep="\n")
+    print(*paths.values(), sep="\n")
     return 0
 
 

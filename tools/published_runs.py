@@ -131,7 +131,7 @@ class Run(NamedTuple):
 def run(arguments: list[str], line: str) -> Run:
     """Run a command of interp in a process of its own, with one thread."""
     command = [sys.executable, "-W", "ignore", "-c", MEASURED, *arguments]
-    process = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    process = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
     used = re.search(r"^used (\S+) (\d+)$", process.stdout, re.MULTILINE)  # absent if it was killed
     seconds, peak = ("nan", "0") if used is None else used.groups()
     return Run(line, process.returncode, float(seconds), int(peak), process.stderr.strip().rpartition("\n")[2])
@@ -170,12 +170,12 @@ def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results:
         for wheel in provenances
     ]
     lines = list(zip(*runs.values(), strict=True))
-    cells = [f"| `{ended[0].command}` | {' | '.join(each.cell for each in ended)} |" for ended in lines]
+    cells = [f"| `{ended[0].command}` | {' | '.join(run_of_model.cell for run_of_model in ended)} |" for ended in lines]
     refusals = [
-        f"- {name} refuses `{each.command}`: {each.reason}."
+        f"- {name} refuses `{run_of_model.command}`: {run_of_model.reason}."
         for name, ended in runs.items()
-        for each in ended
-        if each.code
+        for run_of_model in ended
+        if run_of_model.code
     ]
     head = PAGE.format(
         models="\n".join(models), cores=os.cpu_count(), machine=platform.machine(), names=" | ".join(runs),
@@ -199,15 +199,17 @@ def main() -> str | None:
         with tempfile.TemporaryDirectory() as out:
             ended[name] = list(runs(models[name], Path(out)))
             report = Path(out, "report")
-            held = [part for part in registry.names() if (report / part / "result.json").exists()]
-            results[name] = [load_result(report, part) for part in held]
-        for each in ended[name]:
-            if each.code != (2 if each.line.split()[0] in refused else 0):
-                failed.append(f"{name}: interp {each.line} ended with exit code {each.code}: {each.error}")
+            parts = [part for part in registry.names() if (report / part / "result.json").exists()]
+            results[name] = [load_result(report, part) for part in parts]
+        for run_of_model in ended[name]:
+            if run_of_model.code != (2 if run_of_model.line.split()[0] in refused else 0):
+                failed.append(
+                    f"{name}: interp {run_of_model.line} ended with exit code {run_of_model.code}: {run_of_model.error}"
+                )
     if failed:
         return "\n".join(failed)
-    for name, own in results.items():
-        print(f"\n{name}\n\n{numbers(own)}")
+    for name, results_of_model in results.items():
+        print(f"\n{name}\n\n{numbers(results_of_model)}")
     if len(sys.argv) > 1:
         provenances = [json.loads((models[name] / PROVENANCE).read_text(encoding="utf-8")) for name in ended]
         Path(sys.argv[1]).write_text(page(provenances, ended, results), encoding="utf-8")

@@ -64,8 +64,8 @@ class Comparison:
 
 def keep_said(run: Path) -> Path:
     """Write the findings, notes and captions of a run to `said.json` in it."""
-    said = {path.parent.name: _said(path.parent) for path in sorted(run.glob("*/result.json"))}
-    (run / SAID).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    statements = {path.parent.name: _said(path.parent) for path in sorted(run.glob("*/result.json"))}
+    (run / SAID).write_text(json.dumps(statements, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return run / SAID
 
 
@@ -77,8 +77,8 @@ def _said(folder: Path) -> dict[str, Any]:
         title = figure.layout.title
         captions[name] = {"title": title.text, "subtitle": title.subtitle.text}
     findings = [asdict(finding) for finding in result.findings]
-    said = {"findings": findings, "notes": list(result.caveats), "captions": captions}
-    plain: dict[str, Any] = json.loads(json.dumps(said, default=lambda number: number.item()))
+    statements = {"findings": findings, "notes": list(result.caveats), "captions": captions}
+    plain: dict[str, Any] = json.loads(json.dumps(statements, default=lambda number: number.item()))
     return plain
 
 
@@ -102,11 +102,12 @@ def _read_result(folder: Path, run: Run) -> None:
         run.tables[f"{analysis}.{path.stem}"] = columns
     for path in sorted(folder.glob("*.safetensors")):
         run.tables[f"{analysis}.{path.stem}"] = _arrays(path)
-    kept = folder.parent / SAID
-    said = json.loads(kept.read_text(encoding="utf-8"))[analysis] if kept.exists() else _said(folder)
-    run.findings[analysis] = said["findings"]
-    run.notes[analysis] = said["notes"]
-    run.captions |= {f"{analysis}.{FIGURES}.{name}": caption for name, caption in said["captions"].items()}
+    record = folder.parent / SAID
+    statements = json.loads(record.read_text(encoding="utf-8"))[analysis] if record.exists() else _said(folder)
+    run.findings[analysis] = statements["findings"]
+    run.notes[analysis] = statements["notes"]
+    for name, caption in statements["captions"].items():
+        run.captions[f"{analysis}.{FIGURES}.{name}"] = caption
 
 
 def _arrays(path: Path) -> Columns:
@@ -160,8 +161,8 @@ def rename(run: Run, renames: list[tuple[list[str], list[str]]]) -> None:
 
 
 def _moved(name: str, old: str, new: str) -> str:
-    analysis, dot, rest = name.partition(".")
-    return f"{new if analysis == old else analysis}{dot}{rest}"
+    analysis, dot, part = name.partition(".")
+    return f"{new if analysis == old else analysis}{dot}{part}"
 
 
 def compare(a: dict[str, Run], b: dict[str, Run], rtol: float) -> Comparison:
@@ -182,10 +183,10 @@ def compare(a: dict[str, Run], b: dict[str, Run], rtol: float) -> Comparison:
     return out
 
 
-def _partners(what: str, a: dict[str, Any], b: dict[str, Any], out: Comparison) -> Iterator[str]:
+def _partners(label: str, a: dict[str, Any], b: dict[str, Any], out: Comparison) -> Iterator[str]:
     """The names that both have. A name that only one has is a difference."""
-    out.differences += [f"{what} {name} is only in A" for name in a if name not in b]
-    out.differences += [f"{what} {name} is only in B" for name in b if name not in a]
+    out.differences += [f"{label} {name} is only in A" for name in a if name not in b]
+    out.differences += [f"{label} {name} is only in B" for name in b if name not in a]
     yield from (name for name in a if name in b)
 
 
@@ -212,16 +213,16 @@ def _compare_columns(name: str, a: Column, b: Column, out: Comparison) -> None:
     if x.shape != y.shape:
         out.differences.append(f"{name} has the shape {x.shape} in A, and {y.shape} in B")
         return
-    same = _same(x, y)
-    if same.all():
+    equal = _same(x, y)
+    if equal.all():
         return
-    if out.rtol and x.dtype.kind == "f" and (same | _close(x, y, out.rtol)).all():
+    if out.rtol and x.dtype.kind == "f" and (equal | _close(x, y, out.rtol)).all():
         out.tolerated.append(name)
         return
-    first = tuple(np.argwhere(~same)[0].tolist())
+    first = tuple(np.argwhere(~equal)[0].tolist())
     place = f"row {first[0]}" if len(first) == 1 else f"cell {[*first]}"
     cells = f"{_written(x[first])} in A, {_written(y[first])} in B"
-    count = f"{np.count_nonzero(~same):,} of {x.size:,}"
+    count = f"{np.count_nonzero(~equal):,} of {x.size:,}"
     out.differences.append(f"{name}: {count} values differ, first in {place}: {cells}{_sizes(x, y)}")
 
 
@@ -232,8 +233,8 @@ def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         bits = f"u{a.dtype.itemsize}"
         return (a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))
-    same = [_written(x) == _written(y) for x, y in zip(a.flat, b.flat, strict=True)]
-    return np.array(same, dtype=bool).reshape(a.shape)
+    equal = [_written(x) == _written(y) for x, y in zip(a.flat, b.flat, strict=True)]
+    return np.array(equal, dtype=bool).reshape(a.shape)
 
 
 def _written(value: Any) -> str:
@@ -249,7 +250,8 @@ def _sizes(a: np.ndarray, b: np.ndarray) -> str:
     """The largest differences of numbers that are finite in both arrays."""
     if a.dtype.kind not in "fiu":
         return ""
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x = a.astype(np.float64)
+    y = b.astype(np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
     difference = np.abs(x - y)[finite]
     size = np.maximum(np.abs(x), np.abs(y))[finite]

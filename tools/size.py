@@ -20,8 +20,8 @@ QUESTIONS = sorted(path.parent.name for path in ANALYSES.glob("*/options.py"))
 
 def docstrings(tree: ast.AST) -> list[ast.Expr]:
     """All strings that stand alone as a statement."""
-    alone = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    return [node for node in alone if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
+    expressions = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    return [node for node in expressions if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
 
 
 def statements(tree: ast.AST) -> int:
@@ -58,8 +58,10 @@ def between_questions(trees: dict[Path, ast.Module]) -> int:
     for path, tree in trees.items():
         question = path.relative_to(ANALYSES).parts[0] if path.is_relative_to(ANALYSES) else ""
         if question in QUESTIONS:
-            others = "|".join(other for other in QUESTIONS if other != question)
-            count += sum(bool(re.match(rf"interp\.analyses\.({others})\b", module)) for module in imported(tree))
+            other_questions = "|".join(other for other in QUESTIONS if other != question)
+            count += sum(
+                bool(re.match(rf"interp\.analyses\.({other_questions})\b", module)) for module in imported(tree)
+            )
     return count
 
 
@@ -78,8 +80,8 @@ def listed(trees: Iterable[ast.Module]) -> int:
 def options(question: str) -> int:
     """The options that the dataclass of an analysis adds to those it inherits."""
     tree = ast.parse((ANALYSES / question / "options.py").read_text(encoding="utf-8"))
-    own = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Options"))
-    return sum(isinstance(node, ast.AnnAssign) for node in own.body)
+    options_class = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Options"))
+    return sum(isinstance(node, ast.AnnAssign) for node in options_class.body)
 
 
 def tables(run: Path) -> list[tuple[str, int]]:

@@ -22,16 +22,15 @@ POSITIONS = 20_480  # held-out positions that are measured, in rows spread over 
 EVERY = 50  # steps between records of the loss; b_LN is measured every fourth time
 _ROWS_AT_ONCE = 16
 
-PLAIN: Settings = {
-    **dict(vocab_size=4096, context=64, d_model=128, n_layers=4, n_heads=4, batch_size=16, separator="newline"),
-    **dict(learning_rate=1.5e-3, warm_up=200, decay="linear", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
-    **dict(clip=None, bf16=False),
-}
+PLAIN: Settings = dict(
+    vocab_size=4096, context=64, d_model=128, n_layers=4, n_heads=4, batch_size=16, separator="newline",
+    learning_rate=1.5e-3, warm_up=200, decay="linear", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1,
+    clip=None, bf16=False,
+)  # fmt: skip
 """The recipe from which each run differs in one setting; batches have 1,024 tokens."""
-BUNDLED: Settings = {
-    **dict(context=128, d_model=192, n_layers=6, n_heads=6),
-    **dict(separator="end of text", warm_up=0.05, clip=1.0, bf16=True),
-}
+BUNDLED: Settings = dict(
+    context=128, d_model=192, n_layers=6, n_heads=6, separator="end of text", warm_up=0.05, clip=1.0, bf16=True
+)
 """What the recipe of tiny-gpt2, which sees 16 million tokens, changes in `PLAIN`."""
 RUNS: dict[str, Settings] = {
     "plain": {},
@@ -64,12 +63,12 @@ def study(
     for seed in seeds:
         for name in names:
             where = out / name / f"seed-{seed}"
-            given: Any = {**PLAIN, **RUNS[name], "tokens": tokens, "seed": seed, "checkpoints": (), "every": EVERY}
+            settings: Any = {**PLAIN, **RUNS[name], "tokens": tokens, "seed": seed, "checkpoints": (), "every": EVERY}
             if (where / FINISHED).is_file():
-                check_same(f"the run in {where}", _state(where)["settings"], settings_of("gpt2", texts, **given))
+                check_same(f"the run in {where}", _state(where)["settings"], settings_of("gpt2", texts, **settings))
                 continue
             log.info("%s, seed %d", name, seed)
-            train("gpt2", texts, out=where, measure=bias_effect, threads=threads, progress=False, **given)
+            train("gpt2", texts, out=where, measure=bias_effect, threads=threads, progress=False, **settings)
     return out
 
 
@@ -84,7 +83,9 @@ def bias_effect(run: Run) -> dict[str, float]:
     embeddings, bias = run.model.lm_head.weight, run.model.transformer.ln_f.bias
     effect = embeddings @ bias
     shifts = torch.stack([torch.zeros_like(effect), -effect])
-    summed, nll, n = np.zeros((len(shifts), len(effect))), np.zeros(len(shifts)), 0
+    summed = np.zeros((len(shifts), len(effect)))
+    nll = np.zeros(len(shifts))
+    n = 0
     for rows in _spread(run.held_out):
         logits, targets = run.held_out.predict(run.model, rows, np.random.default_rng(0))
         for i, shift in enumerate(shifts):
@@ -92,12 +93,18 @@ def bias_effect(run: Run) -> dict[str, float]:
             nll[i] -= predicted.gather(1, targets[:, None]).sum(dtype=torch.float64).item()
             summed[i] += predicted.exp_().sum(0, dtype=torch.float64).numpy()
         n += len(targets)
-    u, seen = run.data.counts / run.data.counts.sum(), run.data.counts > 0
+    u = run.data.counts / run.data.counts.sum()
+    seen = run.data.counts > 0
     line = correlations(np.log(u[seen]), effect.double().numpy()[seen])
-    found = dict(zip(["held_out", "held_out_without"], (nll / n).tolist(), strict=True))
-    found |= dict(zip(["kl", "kl_without"], [kl(u, q) for q in summed / n], strict=True))
-    found |= {name: line[name] for name in ("slope", "spearman")}
-    return found | {
+    losses = (nll / n).tolist()
+    divergences = [kl(u, q) for q in summed / n]
+    return {
+        "held_out": losses[0],
+        "held_out_without": losses[1],
+        "kl": divergences[0],
+        "kl_without": divergences[1],
+        "slope": line["slope"],
+        "spearman": line["spearman"],
         "norm": bias.norm().item(),
         "cosine": torch.cosine_similarity(bias, embeddings.mean(0), dim=0).item(),
     }
@@ -121,8 +128,8 @@ def histories(out: Path) -> pd.DataFrame:
         files = (out / name).glob("seed-*/*")
         for where in sorted({file.parent for file in files if file.name in (FINISHED, UNFINISHED)}):
             state = _state(where)
-            about = {"run": name, "seed": state["settings"]["seed"], "planned": state["settings"]["tokens"]}
-            rows += [about | row for row in state["losses"] if "kl" in row]
+            fields = {"run": name, "seed": state["settings"]["seed"], "planned": state["settings"]["tokens"]}
+            rows += [fields | row for row in state["losses"] if "kl" in row]
     if not rows:
         raise FileNotFoundError(f"{out} has no run of this study with measurements")
     return pd.DataFrame(rows)
@@ -141,25 +148,28 @@ def ends(measured: pd.DataFrame) -> list[dict[str, str]]:
     rows = []
     for row in last.to_dict("records"):
         perplexities = [perplexity(row[name]) for name in ("held_out", "held_out_without")]
-        of = "" if row["tokens"] >= row["planned"] else f" of {row['planned'] / 1e6:.2f}"
-        shown = {"run": row["run"], "seed": str(row["seed"]), "tokens": f"{row['tokens'] / 1e6:.2f}{of} M"}
-        shown |= {"KL(u‖q)": f"{row['kl']:.3f}", "without b_LN": f"{row['kl_without']:.3f}"}
-        shown |= {"rise": f"{row['kl_without'] - row['kl']:.3f}", "ratio": f"{row['kl_without'] / row['kl']:.1f}"}
-        shown |= {"perplexity": f"{perplexities[0]:.1f}", "without": f"{perplexities[1]:.1f}"}
-        shown |= {"Spearman": f"{row['spearman']:.2f}", "slope": f"{row['slope']:.3f}"}
-        rows.append(shown | {"‖b_LN‖": f"{row['norm']:.2f}", "cosine": f"{row['cosine']:.2f}"})
+        planned = "" if row["tokens"] >= row["planned"] else f" of {row['planned'] / 1e6:.2f}"
+        cells = {
+            "run": row["run"], "seed": str(row["seed"]), "tokens": f"{row['tokens'] / 1e6:.2f}{planned} M",
+            "KL(u‖q)": f"{row['kl']:.3f}", "without b_LN": f"{row['kl_without']:.3f}",
+            "rise": f"{row['kl_without'] - row['kl']:.3f}", "ratio": f"{row['kl_without'] / row['kl']:.1f}",
+            "perplexity": f"{perplexities[0]:.1f}", "without": f"{perplexities[1]:.1f}",
+            "Spearman": f"{row['spearman']:.2f}", "slope": f"{row['slope']:.3f}",
+            "‖b_LN‖": f"{row['norm']:.2f}", "cosine": f"{row['cosine']:.2f}",
+        }  # fmt: skip
+        rows.append(cells)
     return rows
 
 
 def courses(measured: pd.DataFrame) -> list[dict[str, str]]:
     """What removing b_LN adds to KL(u‖q), one row per run, at the steps at which all runs were measured."""
-    kept = measured[measured["step"] % (4 * EVERY) == 0]
+    steps = measured[measured["step"] % (4 * EVERY) == 0]
     rows = []
-    for (run, seed), part in kept.groupby(["run", "seed"], sort=False):
+    for (run, seed), part in steps.groupby(["run", "seed"], sort=False):
         rises = (part["kl_without"] - part["kl"]).map("{:.3f}".format)
-        rows.append(
-            {"run": str(run), "seed": str(seed)} | dict(zip(part["step"].map("{:,}".format), rises, strict=True))
-        )
+        row = {"run": str(run), "seed": str(seed)}
+        row.update(zip(part["step"].map("{:,}".format), rises, strict=True))
+        rows.append(row)
     return rows
 
 

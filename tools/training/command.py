@@ -57,8 +57,8 @@ def train(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     texts = list(corpora.load(corpus, limit=limit, column=column))
     cut = len(texts) - max(1, int(len(texts) * held_out))
-    given = {"batch_size": batch_size, "learning_rate": learning_rate, "bf16": bf16}
-    changes: Any = {name: value for name, value in given.items() if value is not None}
+    chosen = {"batch_size": batch_size, "learning_rate": learning_rate, "bf16": bf16}
+    changes: Any = {name: value for name, value in chosen.items() if value is not None}
     with resumable(out):
         directory = training.run.train(
             kind,  # type: ignore[arg-type]

@@ -35,8 +35,8 @@ def train_tokenizer(kind: Kind, texts: list[str], vocab_size: int) -> Tokenizer:
     else:
         tokenizer = _train_wordpiece(texts, vocab_size)
     if tokenizer.get_vocab_size() != vocab_size:
-        found = f"the text gives a vocabulary of {tokenizer.get_vocab_size()} tokens, vocab_size is {vocab_size}"
-        raise ValueError(f"{found}; pass a vocab_size the text can fill, or more text")
+        problem = f"the text gives a vocabulary of {tokenizer.get_vocab_size()} tokens, vocab_size is {vocab_size}"
+        raise ValueError(f"{problem}; pass a vocab_size the text can fill, or more text")
     return tokenizer
 
 
@@ -153,13 +153,16 @@ class Sentences:
         30 % of the examples are one sentence. The rest have as many as fit in 48 tokens (10 %: in the context), and
         half of these are divided into A and B.
         """
-        n, examples, first, start = len(self.ends), [], 0, 0
+        n = len(self.ends)
+        examples = []
+        first = 0
+        start = 0
         draws = rng.random((n, 4))
         while first < n:
-            alone, long, parted, place = draws[first]
+            single_draw, long, parted, place = draws[first]
             room = (self.context if long < 0.1 else min(SHORT, self.context)) - 3
             after = first + 1
-            while alone > 0.3 and after < n and self.ends[after] - start <= room:
+            while single_draw > 0.3 and after < n and self.ends[after] - start <= room:
                 if self.paragraph[after] != self.paragraph[first]:
                     break
                 after += 1
@@ -202,9 +205,9 @@ class Sentences:
         draw = np.where(word, rng.random(ids.shape), 1.0)
         target = draw <= max(0.15, draw.min())
         seen = ids.copy()
-        how = rng.random(ids.shape)
-        seen[target & (how < 0.8)] = self.mask
-        swap = target & (how >= 0.8) & (how < 0.9)
+        replacement = rng.random(ids.shape)
+        seen[target & (replacement < 0.8)] = self.mask
+        swap = target & (replacement >= 0.8) & (replacement < 0.9)
         seen[swap] = rng.integers(len(BERT_SPECIAL), self.vocab_size, swap.sum())
 
         hidden = model.bert(
@@ -227,27 +230,27 @@ class Texts:
         self.fingerprints = dict(texts=_fingerprint(self.train), held_out=_fingerprint(self.held_out))
         self._encoded: dict[int, tuple[Tokenizer, list[np.ndarray], list[np.ndarray]]] = {}
 
-    def read(self, settings: dict[str, Any], known: Tokenizer | None = None) -> tuple[Tokenizer, Any, Any]:
-        """The tokenizer (trained unless `known` is given), and the texts to train on and held out."""
+    def read(self, settings: dict[str, Any], tokenizer_before: Tokenizer | None = None) -> tuple[Tokenizer, Any, Any]:
+        """The tokenizer (trained unless `tokenizer_before` is given), and the texts to train on and held out."""
         kind, vocab_size, context = (settings[name] for name in ("kind", "vocab_size", "context"))
         if kind == "bert":
-            tokenizer = known or train_tokenizer(kind, self.train, vocab_size)
+            tokenizer = tokenizer_before or train_tokenizer(kind, self.train, vocab_size)
             return tokenizer, Sentences(tokenizer, self.train, context), Sentences(tokenizer, self.held_out, context)
         if vocab_size not in self._encoded:
-            tokenizer = known or train_tokenizer(kind, self.train, vocab_size)
+            tokenizer = tokenizer_before or train_tokenizer(kind, self.train, vocab_size)
             self._encoded[vocab_size] = tokenizer, encode(tokenizer, self.train), encode(tokenizer, self.held_out)
         tokenizer, seen, unseen = self._encoded[vocab_size]
-        how = context, settings["separator"]
-        return tokenizer, Rows(tokenizer, seen, *how), Rows(tokenizer, unseen, *how)
+        layout = context, settings["separator"]
+        return tokenizer, Rows(tokenizer, seen, *layout), Rows(tokenizer, unseen, *layout)
 
 
 def _paragraphs(texts: Iterable[str], name: str) -> list[str]:
     if isinstance(texts, str):
         raise ValueError(f"{name} is one string; expected a sequence of strings, one per paragraph")
-    kept = [text for text in texts if text.strip()]
-    if not kept:
+    paragraphs = [text for text in texts if text.strip()]
+    if not paragraphs:
         raise ValueError(f"{name} holds no text; expected a sequence of strings, one per paragraph")
-    return kept
+    return paragraphs
 
 
 def _fingerprint(texts: list[str]) -> str:

@@ -55,19 +55,18 @@ class Settings(TypedDict, total=False):
     bf16: bool
 
 
-_BOTH: Settings = dict(vocab_size=4096, context=128, n_layers=6, warm_up=0.05, decay="linear", clip=1.0, bf16=False)
 SETTINGS: dict[Kind, Settings] = {
-    "gpt2": {
-        **_BOTH,
-        **dict(d_model=192, n_heads=6, batch_size=32, learning_rate=2e-3, separator="end of text"),
-        **dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
-    },
-    "bert": {
-        **_BOTH,
-        **dict(d_model=128, n_heads=4, batch_size=96, learning_rate=1e-3),
-        **dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01),
-    },
-}
+    "gpt2": dict(
+        vocab_size=4096, context=128, n_layers=6, warm_up=0.05, decay="linear", clip=1.0, bf16=False,
+        d_model=192, n_heads=6, batch_size=32, learning_rate=2e-3, separator="end of text",
+        betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1,
+    ),
+    "bert": dict(
+        vocab_size=4096, context=128, n_layers=6, warm_up=0.05, decay="linear", clip=1.0, bf16=False,
+        d_model=128, n_heads=4, batch_size=96, learning_rate=1e-3,
+        betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01,
+    ),
+}  # fmt: skip
 Measure: TypeAlias = Callable[["Run"], dict[str, float]]
 HELD_OUT_TOKENS = 50_000  # held-out tokens that the loss during training is computed on
 LOG_SECONDS = 60
@@ -125,8 +124,8 @@ def train(
         state = _read_resume(out, settings)
         torch.set_num_threads(threads or threads_before)
         try:
-            known = None if state is None else Tokenizer.from_str(state["tokenizer"])
-            Run(out, settings, *texts.read(settings, known), measure=measure or held_out_loss).fit(state, progress)
+            tokenizer = None if state is None else Tokenizer.from_str(state["tokenizer"])
+            Run(out, settings, *texts.read(settings, tokenizer), measure=measure or held_out_loss).fit(state, progress)
         finally:
             torch.set_num_threads(threads_before)
     return out
@@ -164,7 +163,8 @@ def settings_of(
     if kind == "gpt2":
         check_choice("separator", settings["separator"], SEPARATORS)
     check_choice("decay", settings["decay"], ("linear", "none"))
-    tokens, seed = whole_number(tokens, "tokens", least=1), check_seed(seed)
+    tokens = whole_number(tokens, "tokens", least=1)
+    seed = check_seed(seed)
     if checkpoints is not None:
         checkpoints = sorted({whole_number(step, "checkpoints") for step in checkpoints})
     if every is not None:
@@ -207,7 +207,9 @@ class Run:
         self, out: Path, settings: dict[str, Any], tokenizer: Tokenizer, data: Any, held_out: Any, measure: Measure
     ) -> None:
         self.out, self.settings, self.tokenizer, self.measure = out, settings, tokenizer, measure
-        self.data, self.held_out, self.seed = data, held_out, settings["seed"]
+        self.data = data
+        self.held_out = held_out
+        self.seed = settings["seed"]
         self.plan: list[np.ndarray] = []
         planned = epoch = 0
         while planned < settings["tokens"]:
@@ -217,11 +219,14 @@ class Run:
                 self.plan.append(batch)
                 planned += data.size(batch)
             epoch += 1
-        self.steps, self.epochs = len(self.plan), epoch
-        kept = settings["checkpoints"]
-        self.kept = {0, *(self.steps * 2**k // 128 for k in range(8))} if kept is None else set(kept)
+        self.steps = len(self.plan)
+        self.epochs = epoch
+        checkpoints = settings["checkpoints"]
+        self.kept = {0, *(self.steps * 2**k // 128 for k in range(8))} if checkpoints is None else set(checkpoints)
         if not self.kept <= set(range(self.steps + 1)):
-            raise ValueError(f"checkpoints are {kept}, but the last step is {self.steps}; pass steps from 0 to that")
+            raise ValueError(
+                f"checkpoints are {checkpoints}, but the last step is {self.steps}; pass steps from 0 to that"
+            )
         self.model = _build(settings)
         if settings["bf16"]:
             self.model.set_attn_implementation("eager")  # backward in bfloat16: twice as fast as sdpa on a CPU
@@ -232,7 +237,11 @@ class Run:
         self.optimiser = torch.optim.AdamW(groups, fused=True, **chosen)
 
     def fit(self, state: dict[str, Any] | None, progress: bool) -> None:
-        step, seen, seconds, losses, window = 0, 0, 0.0, [], []
+        step = 0
+        seen = 0
+        seconds = 0.0
+        losses = []
+        window = []
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
@@ -250,7 +259,7 @@ class Run:
         write_resume(self.out, resume())
         if step == 0 and step in self.kept:
             self.keep(step)
-        every = self.settings["every"] or max(1, self.steps // 100)
+        interval = self.settings["every"] or max(1, self.steps // 100)
         held_out = next((row["held_out"] for row in reversed(losses) if "held_out" in row), math.nan)
         quiet = not (progress and sys.stderr.isatty())
         with tqdm(total=self.steps, initial=step, unit="step", desc="train", disable=quiet) as bar:
@@ -264,23 +273,22 @@ class Run:
                         if step in self.kept:
                             self.keep(step)
                         marked = step in self.kept or step == self.steps
-                        if marked or step % every == 0:
+                        if marked or step % interval == 0:
                             losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
                             window.clear()
-                            if marked or step % (4 * every) == 0:
+                            if marked or step % (4 * interval) == 0:
                                 losses[-1] |= self.measure(self)
                                 held_out = losses[-1]["held_out"]
                             bar.set_postfix(loss=f"{losses[-1]['loss']:.3f}", held_out=f"{held_out:.3f}")
-                        now = time.monotonic()
-                        if losses and (now - logged >= LOG_SECONDS or step == self.steps):
-                            logged = now
-                            where = (
-                                f"step {step} of {self.steps}, {seen / 1e6:.2f} M tokens, {seconds + now - began:.0f} s"
-                            )
+                        moment = time.monotonic()
+                        if losses and (moment - logged >= LOG_SECONDS or step == self.steps):
+                            logged = moment
+                            spent = seconds + moment - began
+                            where = f"step {step} of {self.steps}, {seen / 1e6:.2f} M tokens, {spent:.0f} s"
                             log.info("%s: loss %.4f, held-out loss %.4f", where, losses[-1]["loss"], held_out)
-                        if now - saved >= SAVE_SECONDS:
+                        if moment - saved >= SAVE_SECONDS:
                             write_resume(self.out, resume())
-                            saved = now
+                            saved = moment
                 except KeyboardInterrupt:
                     with uninterrupted():
                         write_resume(self.out, resume())
@@ -328,8 +336,9 @@ class Run:
             if budget is not None and tokens >= budget:
                 break
         means = dict(zip(("loss", "accuracy", "unigram_loss", "unigram_accuracy"), (sums / n).tolist(), strict=True))
-        perplexities = dict(perplexity=math.exp(means["loss"]), unigram_perplexity=math.exp(means["unigram_loss"]))
-        return means | perplexities | dict(tokens=tokens, targets=n)
+        means.update(perplexity=math.exp(means["loss"]), unigram_perplexity=math.exp(means["unigram_loss"]))
+        means.update(tokens=tokens, targets=n)
+        return means
 
     def keep(self, step: int) -> None:
         with replacing_directory(self.out / "checkpoints" / f"step-{step}", listed=os.listdir) as temporary:
@@ -348,7 +357,8 @@ class Run:
     def finish(self, seen: int, losses: list[dict[str, Any]], seconds: float) -> None:
         kind = self.settings["kind"]
         if kind == "gpt2":
-            make, names = "GPT2TokenizerFast", dict.fromkeys(("bos", "eos", "unk"), END_OF_TEXT)
+            make = "GPT2TokenizerFast"
+            names = dict.fromkeys(("bos", "eos", "unk"), END_OF_TEXT)
         else:
             make = "BertTokenizerFast"
             names = dict(zip(("pad", "unk", "cls", "sep", "mask"), BERT_SPECIAL, strict=True))
@@ -357,22 +367,23 @@ class Run:
             tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options
         )
         packages = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
-        record: dict[str, Any] = dict(settings=self.settings, optimiser="AdamW")
-        record |= dict(steps=self.steps, tokens=seen, epochs=self.epochs, corpus_tokens=int(self.data.counts.sum()))
-        record |= dict(parameters=self.model.num_parameters(), seconds=round(seconds), threads=torch.get_num_threads())
-        record |= dict(held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept))
-        record |= dict(versions={name: version(name) for name in packages})
-        whole = self.out / ".finished"
-        with replacing_directory(whole, listed=os.listdir) as temporary:
+        record = dict(
+            settings=self.settings, optimiser="AdamW", steps=self.steps, tokens=seen, epochs=self.epochs,
+            corpus_tokens=int(self.data.counts.sum()), parameters=self.model.num_parameters(), seconds=round(seconds),
+            threads=torch.get_num_threads(), held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept),
+            versions={name: version(name) for name in packages},
+        )  # fmt: skip
+        finished = self.out / ".finished"
+        with replacing_directory(finished, listed=os.listdir) as temporary:
             tokenizer.save_pretrained(temporary)
             self.save(temporary)
             read = transformers.AutoTokenizer.from_pretrained(temporary)
             counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(read))
             counts.save(temporary / "unigram.safetensors")
             (temporary / FINISHED).write_text(json.dumps(record, indent=1) + "\n")
-        for file in whole.iterdir():
+        for file in finished.iterdir():
             os.replace(file, self.out / file.name)
-        whole.rmdir()
+        finished.rmdir()
         (self.out / UNFINISHED).unlink()
 
 
@@ -392,8 +403,8 @@ def write_resume(out: Path, state: dict[str, Any]) -> None:
 def load_resume(path: Path) -> dict[str, Any]:
     """The state of an unfinished run. Raises ValueError for a damaged file."""
     content = path.read_bytes()
-    known, saved = content[:_CHECKSUM], content[_CHECKSUM:]
-    if checksum(saved).encode() != known:
+    expected, saved = content[:_CHECKSUM], content[_CHECKSUM:]
+    if checksum(saved).encode() != expected:
         raise ValueError(
             f"{path} is damaged (the checksum does not match); delete what is in {path.parent} and start again"
         )
@@ -407,9 +418,11 @@ def _read_resume(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
             raise FileExistsError(f"{out} is not empty and holds no unfinished run; pass another out or empty it")
         return None
     state = load_resume(path)
-    found = state["settings"]
-    different = [name for name in sorted({*settings, *found}) if settings.get(name) != found.get(name)]
+    recorded = state["settings"]
+    different = [name for name in sorted({*settings, *recorded}) if settings.get(name) != recorded.get(name)]
     if different:
-        what = "; ".join(f"{name} is {settings.get(name)!r}, was {found.get(name)!r}" for name in different)
-        raise ValueError(f"{path} belongs to another run: {what}. Pass the same settings and data, or another out")
+        differences = "; ".join(f"{name} is {settings.get(name)!r}, was {recorded.get(name)!r}" for name in different)
+        raise ValueError(
+            f"{path} belongs to another run: {differences}. Pass the same settings and data, or another out"
+        )
     return state
