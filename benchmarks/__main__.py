@@ -61,8 +61,8 @@ def commit() -> str:
 
 def machine() -> str:
     """The processor, the memory and the versions of the packages."""
-    about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    models = {line.split(":", 1)[1].strip() for line in about.splitlines() if line.startswith("model name")}
+    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    models = {line.split(":", 1)[1].strip() for line in cpu_info.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items() if version)
     return (
@@ -83,22 +83,22 @@ def measured(name: str, quick: bool, python: str) -> list[Row]:
 
 def measured_once(name: str, python: str) -> list[Row]:
     """The rows that a benchmark file prints, unless an interrupted run of this commit has kept them."""
-    at = commit()
-    path = KEPT / at / f"{name}.json"
+    commit_id = commit()
+    path = KEPT / commit_id / f"{name}.json"
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     rows = measured(name, quick=False, python=python)
-    if not at.endswith("-dirty"):
+    if not commit_id.endswith("-dirty"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(rows), encoding="utf-8")
     return rows
 
 
-def tables(found: list[Row]) -> str:
+def tables(rows: list[Row]) -> str:
     """The table of measurements and, below it, the table of growth."""
-    grows = [any(row[axis] for axis in AXES) for row in found]
-    parts = [[row for row, one in zip(found, grows, strict=True) if one is kind] for kind in (False, True)]
+    grows = [any(row[axis] for axis in AXES) for row in rows]
+    parts = [[row for row, is_growth in zip(rows, grows, strict=True) if is_growth is kind] for kind in (False, True)]
     return "\n\n".join(markdown(part) for part in parts if part)
 
 

@@ -13,8 +13,8 @@ Prints the Markdown tables in docs/intervals.md.
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -45,23 +45,29 @@ def simulated(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarra
     pair = rng.normal(size=(TASKS, n, 1)) * OF_PAIR
     margin = level[:, None, None] + pair[:, :, None] + rng.normal(size=(TASKS, n, 2, len(PROBES)))
     right = (margin > 0).mean(2).reshape(-1, len(PROBES))
-    names = {"task": np.repeat(np.arange(TASKS), n), "state": 0, "pair": np.tile(np.arange(n), TASKS)}
     true = stats.norm.cdf(level[0] / np.hypot(1, OF_PAIR))
-    return pd.DataFrame(names | dict(zip(PROBES, right.T, strict=True))), true
+    return hits_table(n, PROBES, right), true
+
+
+def hits_table(n: int, names: Iterable[str], right: np.ndarray) -> pd.DataFrame:
+    """The share of each pair that is right, with a column for each name; n pairs per task."""
+    columns: dict[str, Any] = {"task": np.repeat(np.arange(TASKS), n), "state": 0}
+    columns["pair"] = np.tile(np.arange(n), TASKS)
+    columns.update(zip(names, right.T, strict=True))
+    return pd.DataFrame(columns)
 
 
 def judgements(model_name: str, source: str) -> tuple[Draw, np.ndarray]:
     """How pairs of a model's own judgements are drawn, and the true means over tasks."""
-    model, table = interp.load(model_name), pairs.load(source, limit=OF_POOL)
+    model = interp.load(model_name)
+    table = pairs.load(source, limit=OF_POOL)
     right = execute(model, judged(model, table, scores=SCORES, whole_words=False, bos="auto"), progress=False)
     by_task = [part[list(SCORES)].to_numpy() for _, part in right.groupby("task")]
 
     def draw(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:
         tasks = rng.choice(len(by_task), TASKS)
         values = [by_task[task][rng.choice(len(by_task[task]), n)] for task in tasks]
-        names = {"task": np.repeat(np.arange(TASKS), n), "state": 0, "pair": np.tile(np.arange(n), TASKS)}
-        hits = pd.DataFrame(names | dict(zip(SCORES, np.concatenate(values).T, strict=True)))
-        return hits, by_task[tasks[0]].mean(0)
+        return hits_table(n, SCORES, np.concatenate(values)), by_task[tasks[0]].mean(0)
 
     return draw, np.mean([values.mean(0) for values in by_task], axis=0)
 
@@ -94,19 +100,20 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+")
     parser.add_argument("--pool", help="minimal pairs, as interp.corpora.pairs.load takes them")
     parser.add_argument("--model", help="the model that judges the pairs of --pool")
-    asked = parser.parse_args()
-    if (asked.pool is None) != (asked.model is None):
+    arguments = parser.parse_args()
+    if (arguments.pool is None) != (arguments.model is None):
         parser.error("--pool and --model belong together: give both or neither")
-    draw, means = simulated, stats.norm.cdf(np.array([*PROBES.values()]) / np.sqrt(1 + OF_PAIR**2 + OF_TASK**2))
-    repetitions, sizes = asked.draws or 300, asked.pairs or [20, 40, 160]
-    if asked.pool:
-        draw, means = judgements(asked.model, asked.pool)
-        repetitions, sizes = asked.draws or 400, asked.pairs or [40, 160]
+    draw = simulated
+    means = stats.norm.cdf(np.array([*PROBES.values()]) / np.sqrt(1 + OF_PAIR**2 + OF_TASK**2))
+    repetitions, sizes = arguments.draws or 300, arguments.pairs or [20, 40, 160]
+    if arguments.pool:
+        draw, means = judgements(arguments.model, arguments.pool)
+        repetitions, sizes = arguments.draws or 400, arguments.pairs or [40, 160]
     share = covered(draw, means, repetitions, sizes)
     print(f"| {repetitions} draws of | " + " | ".join(f"{n} pairs" for n in sizes) + " |")
     print("|---|" + "---|" * len(sizes))
     for name, row in share.iterrows():
-        print(f"| {name} | " + " | ".join(f"{at:.1%}" for at in row) + " |")
+        print(f"| {name} | " + " | ".join(f"{share_of_size:.1%}" for share_of_size in row) + " |")
 
 
 if __name__ == "__main__":

@@ -31,45 +31,54 @@ def scores(n_layers: int, n_heads: int, d_model: int) -> Dense:
     labels = dict(zip(KEY, (range(n_layers), range(n_heads), CLASSES, range(d_model)), strict=True))
     pairs = SCORES["fewer"]["n_pairs"], np.full((n_layers, len(CLASSES)), 10**6)
     columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": np.broadcast_to(np.float32(0), shape)}
-    return Dense.of(labels | columns | {"n_pairs": pairs}, KEY)
+    return Dense.of({**labels, **columns, "n_pairs": pairs}, KEY)
 
 
 def rows(quick: bool) -> Iterator[Row]:
     n_layers, n_heads, d_model, part = (8, 8, 1_024, 2) if quick else (80, 64, 8_192, 2)
-    on = f"{n_layers} layers, {n_heads} heads, {len(CLASSES)} classes, {d_model:,} dimensions"
+    workload = f"{n_layers} layers, {n_heads} heads, {len(CLASSES)} classes, {d_model:,} dimensions"
     with tempfile.TemporaryDirectory() as directory:
         arrays, tidy = (Path(directory) / f"scores.{ending}" for ending in ("safetensors", "parquet"))
-        whole = scores(n_layers, n_heads, d_model)
-        n_rows = len(whole)
-        whole.save(arrays)
-        table = whole(layer=range(part))
+        arrays_in_memory = scores(n_layers, n_heads, d_model)
+        n_rows = len(arrays_in_memory)
+        arrays_in_memory.save(arrays)
+        table = arrays_in_memory(layer=range(part))
         table.to_parquet(tidy, index=False)
-        held, expected = table.memory_usage(deep=True).sum() / len(table), whole(layer=LAYER, head=HEAD)
+        row_bytes = table.memory_usage(deep=True).sum() / len(table)
+        expected = arrays_in_memory(layer=LAYER, head=HEAD)
         sizes = [arrays.stat().st_size, tidy.stat().st_size * n_layers / part]
-        del whole, table
-        found = {}
+        del arrays_in_memory, table
+        heads = {}
 
         def of_head() -> None:
-            found["arrays"] = Dense.load(arrays)(layer=LAYER, head=HEAD)
+            heads["arrays"] = Dense.load(arrays)(layer=LAYER, head=HEAD)
 
         def of_table() -> None:
-            every = pd.read_parquet(tidy)
-            found["table"] = every[(every["layer"] == LAYER) & (every["head"] == HEAD)]
+            table_rows = pd.read_parquet(tidy)
+            heads["table"] = table_rows[(table_rows["layer"] == LAYER) & (table_rows["head"] == HEAD)]
 
-        contestants = {"open": lambda: Dense.load(arrays), "head": of_head}
-        contestants |= {"read": lambda: pd.read_parquet(tidy), "of table": of_table}
+        contestants = {
+            "open": lambda: Dense.load(arrays), "head": of_head, "read": lambda: pd.read_parquet(tidy),
+            "of table": of_table,
+        }  # fmt: skip
         seconds = alternate(contestants, repeats=1 if quick else 5)
         differ = max(
-            float(np.abs(one["mean"].to_numpy() - expected["mean"].to_numpy()).max()) for one in found.values()
+            float(np.abs(head_rows["mean"].to_numpy() - expected["mean"].to_numpy()).max())
+            for head_rows in heads.values()
         )
         written = "{:,.2f} GB on disk, {:,.2f} GB as Parquet".format(*(size / 1e9 for size in sizes))
         yield note_only(
-            f"{WHAT}, {n_rows:,} rows", on, f"{written}; {held * n_rows / 1e9:,.1f} GB as a tidy table in memory"
+            f"{WHAT}, {n_rows:,} rows",
+            workload,
+            f"{written}; {row_bytes * n_rows / 1e9:,.1f} GB as a tidy table in memory",
         )
-        for what, ours, theirs in (("opened", "open", "read"), ("opened, and one head taken out", "head", "of table")):
+        for action, ours, theirs in (
+            ("opened", "open", "read"),
+            ("opened, and one head taken out", "head", "of table"),
+        ):
             other = "pandas.read_parquet of the tidy table", seconds[theirs].times(n_layers / part)
             note = agrees("largest difference", differ, 0.0) if ours == "head" else ""
-            yield row(f"{WHAT}, {what}", on, seconds[ours], other=other, note=note)
+            yield row(f"{WHAT}, {action}", workload, seconds[ours], other=other, note=note)
 
 
 if __name__ == "__main__":

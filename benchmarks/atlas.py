@@ -29,22 +29,23 @@ def rows(quick: bool) -> Iterator[Row]:
     tasks = [np.flatnonzero(table["UID"] == task) for task in table["UID"].unique()]
     with random_model(transformers.GPT2Config(n_layer=layers), "tiny-gpt2") as (model, _):
         sentences = table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist()
-        where, ids = places(model), state_rows(model, sentences, "eos", bos=False)
+        where = places(model)
+        ids = state_rows(model, sentences, "eos", bos=False)
         few = pair_batches(model, ids, [sample(task) for task in tasks], "eos", {})
-        every = pair_batches(model, ids, tasks, "eos", {})
+        all_batches = pair_batches(model, ids, tasks, "eos", {})
 
         def ours() -> None:
             scales = [Scale(model, where, sample(task)) for task in tasks]
             observe(model, few, *scales, progress=False)
             folds = [folds_of(len(task), FOLDS) for task in tasks]
             signs = [signs_of(len(task), FLIPS) for task in tasks]
-            each = zip(tasks, folds, signs, scales, strict=True)
-            sums = [UnitSums(model, where, task, fold, flips, scale=scale) for task, fold, flips, scale in each]
-            observe(model, every, *sums, progress=False)
+            parts = zip(tasks, folds, signs, scales, strict=True)
+            sums = [UnitSums(model, where, task, fold, flips, scale=scale) for task, fold, flips, scale in parts]
+            observe(model, all_batches, *sums, progress=False)
 
         @torch.no_grad()
         def plain() -> None:
-            for batch in every:
+            for batch in all_batches:
                 with running(model):
                     forward(model, batch, layers)
 

@@ -57,11 +57,12 @@ def every_one(model: HookedEncoder, batches: Batches, classes: TokenClasses) -> 
 
 def difference(table: pd.DataFrame, naive: torch.Tensor) -> str:
     """The largest difference between interp's means and those of the array, relative to the largest value."""
-    errors, table = [], table[table["key_class"] != "all"]
+    errors = []
+    table = table[table["key_class"] != "all"]
     for number, column in enumerate(("mean", "centred_mean")):
-        there = naive[:, number].flatten()
-        there = there[there.isfinite()].numpy()
-        errors.append(np.abs(table[column].to_numpy() - there).max() / np.abs(there).max())
+        expected = naive[:, number].flatten()
+        expected = expected[expected.isfinite()].numpy()
+        errors.append(np.abs(table[column].to_numpy() - expected).max() / np.abs(expected).max())
     return agrees("largest difference / largest value", max(errors), 1e-4)
 
 
@@ -70,15 +71,15 @@ def rows(quick: bool) -> Iterator[Row]:
         classes = corpora.token_classes(model)
         few = corpora.batches(model, corpora.load(CORPUS, limit=AT_ONCE), batch_size=AT_ONCE)
         many = corpora.batches(model, corpora.load(CORPUS, limit=16 if quick else 300))
-        found = {}
+        results = {}
 
         def ours(batches: Batches) -> None:
             observer = ScoreContributions(model, classes)
             interp.observe(model, batches, observer, progress=False)
-            found["interp"] = observer.scores
+            results["interp"] = observer.scores
 
         def naive() -> None:
-            found["naive"] = every_one(model, few, classes)
+            results["naive"] = every_one(model, few, classes)
 
         @torch.no_grad()
         def trunk(batches: Batches) -> None:
@@ -97,15 +98,15 @@ def rows(quick: bool) -> Iterator[Row]:
             WHAT, f"{BERT}, {AT_ONCE} sentences", seconds["interp"],
             other=("run_with_cache, summed over an array of every contribution", seconds["naive"]),
             floor=("HookedEncoder, no head", seconds["forward"]),
-            note=difference(found["interp"].table, found["naive"]),
+            note=difference(results["interp"].table, results["naive"]),
         )  # fmt: skip
         seconds = alternate(
             {"interp": lambda: ours(many), "forward": lambda: trunk(many), "transformers": theirs},
             repeats=1 if quick else 3,
         )
-        on = f"{BERT}, {sum(batch.n_texts for batch in many)} sentences of {Path(CORPUS).name}"
+        workload = f"{BERT}, {sum(batch.n_texts for batch in many)} sentences of {Path(CORPUS).name}"
         for name, floor in (("HookedEncoder", seconds["forward"]), ("transformers", seconds["transformers"])):
-            yield row(WHAT, on, seconds["interp"], floor=(f"{name}, no head", floor))
+            yield row(WHAT, workload, seconds["interp"], floor=(f"{name}, no head", floor))
     once, ten = (peak_memory(MEMORY, CORPUS, "50" if quick else "1500", times) for times in ("1", "10"))
     note = f"peak of the process: {once:,.0f} MiB; {ten:,.0f} MiB on ten times the text ({ten / once:.2f} ×)"
     yield note_only(WHAT, "tiny-bert, " + Path(CORPUS).name, note)

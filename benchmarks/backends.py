@@ -49,8 +49,8 @@ def rows(quick: bool) -> Iterator[Row]:
         eager = type(sdpa).from_pretrained(directory, attn_implementation="eager").eval()
         for length in LENGTHS[:1] if quick else LENGTHS:
             ids = tokens(TOKENS // length, length, config.vocab_size)
-            found, expected = forward(bridge, ids), forward(hooked, ids)
-            difference = agrees("largest difference", float((found - expected).abs().max()), 1e-3)
+            logits, expected = forward(bridge, ids), forward(hooked, ids)
+            difference = agrees("largest difference", float((logits - expected).abs().max()), 1e-3)
             models: dict[str, Callable[[], object]] = {
                 "bridge": lambda ids=ids: forward(bridge, ids),
                 "hooked": lambda ids=ids: forward(hooked, ids),
@@ -58,18 +58,24 @@ def rows(quick: bool) -> Iterator[Row]:
                 "sdpa": lambda ids=ids: plain(sdpa, ids),
             }
             took = alternate(models, repeats=repeats)
-            what, on = "a forward pass of a TransformerBridge, no head", f"{GPT2}, {len(ids)} × {length} tokens"
+            title = "a forward pass of a TransformerBridge, no head"
+            workload = f"{GPT2}, {len(ids)} × {length} tokens"
             floor = ("transformers, sdpa", took["sdpa"])
             yield row(
-                what, on, took["bridge"], other=("HookedTransformer", took["hooked"]), floor=floor, note=difference
+                title,
+                workload,
+                took["bridge"],
+                other=("HookedTransformer", took["hooked"]),
+                floor=floor,
+                note=difference,
             )
-            yield row(what, on, took["bridge"], other=("transformers, eager", took["eager"]), floor=floor)
+            yield row(title, workload, took["bridge"], other=("transformers, eager", took["eager"]), floor=floor)
     ours = "from interp.analyses.frequency import bias_effect; from interp.pages import write_page"
     imports = {"interp": ours, "transformer_lens": "import transformer_lens"}
     took = alternate({name: importing(code) for name, code in imports.items()}, repeats=repeats)
-    what = "importing bias_effect and write_page"
+    title = "importing bias_effect and write_page"
     other = "import transformer_lens", took["transformer_lens"]
-    yield row(what, "in a process of its own", took["interp"], other=other)
+    yield row(title, "in a process of its own", took["interp"], other=other)
 
 
 if __name__ == "__main__":

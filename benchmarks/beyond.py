@@ -55,17 +55,14 @@ def directions() -> Rows:
             rank = ranks.set_index("kind")
             bands = study.bands.query("bias == @bias")
             drawn = study.controls.query("bias == @bias")["excess_nll"]
-            among = {kind: "{control_low:.3f} to {control_high:.3f}".format(**rank.loc[kind]) for kind in rank.index}
-            yield {
-                "model": name,
-                "direction": str(bias),
-                "ΔKL": _interval(rank.iloc[0], "delta_kl", ".3f"),
-                **among,
-                "excess NLL of the most frequent fifth": f"{bands['excess_nll'].iloc[0]:+.2f}",
-                "of the rarest": f"{bands['excess_nll'].iloc[-1]:+.2f}",
-                "most frequent fifth, random": f"{drawn.max():+.2f}",
-                "outlier dimensions": ", ".join(map(str, study.outlier_dims["dim"])),
-            }
+            row = {"model": name, "direction": str(bias), "ΔKL": _interval(rank.iloc[0], "delta_kl", ".3f")}
+            for kind in rank.index:
+                row[kind] = "{control_low:.3f} to {control_high:.3f}".format(**rank.loc[kind])
+            row["excess NLL of the most frequent fifth"] = f"{bands['excess_nll'].iloc[0]:+.2f}"
+            row["of the rarest"] = f"{bands['excess_nll'].iloc[-1]:+.2f}"
+            row["most frequent fifth, random"] = f"{drawn.max():+.2f}"
+            row["outlier dimensions"] = ", ".join(map(str, study.outlier_dims["dim"]))
+            yield row
 
 
 def mean() -> Rows:
@@ -75,7 +72,11 @@ def mean() -> Rows:
     texts: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "the first 40 stories, <s> in the text": ("llama-stories260k", written, {"bos": False}),
         "the first 40 stories, BOS": ("llama-stories260k", stories[:40], {"bos": "texts"}),
-        "917 stories in ASCII, BOS": ("llama-stories260k", [one for one in stories if one.isascii()], {"bos": "texts"}),
+        "917 stories in ASCII, BOS": (
+            "llama-stories260k",
+            [ascii_story for ascii_story in stories if ascii_story.isascii()],
+            {"bos": "texts"},
+        ),
         "all 1,000 stories, BOS": ("llama-stories260k", stories, {"bos": "texts"}),
         "500 reviews": ("gpt2-yelp", YELP, {"limit": 500}),
         "3,000 reviews": ("gpt2-yelp", YELP, {"limit": 3_000}),
@@ -86,7 +87,8 @@ def mean() -> Rows:
         effect = frequency.bias_effect(loaded, text, directions=["mean"], progress=False, **options)
         kl = effect.kl.query("bias == 'mean'").set_index("scale")
         row = {"model": model, "text": name, "positions": f"{kl['n_tokens'].iloc[0]:,}"}
-        row |= {f"λ = {scale:g}": f"{kl.loc[scale, 'kl_unigram_model']:.4f}" for scale in (1.0, 0.5, 0.0)}
+        for scale in (1.0, 0.5, 0.0):
+            row[f"λ = {scale:g}"] = f"{kl.loc[scale, 'kl_unigram_model']:.4f}"
         if few:
             study = interp.controls.study(loaded, text, directions="mean", progress=False, **options)
             drawn = study.controls.query("bias == 'mean' and kind == 'norm'")["kl_unigram_model"]
@@ -112,27 +114,24 @@ def writers() -> Rows:
         rows = [ids[start : start + length] for ids, start in islice(starts, 160)]
         counts = np.bincount(np.concatenate(texts).astype(np.int64), minlength=model.cfg.d_vocab)
         ledger = written(model, torch.tensor(rows), unigram=counts, progress=False)
-        yield {"model": name, "text": Path(text).stem} | _slopes(ledger)
+        yield {"model": name, "text": Path(text).stem, **_slopes(ledger)}
 
 
 def _slopes(ledger: FrequencyWriters) -> dict[str, str]:
     table, dims = ledger.components, ledger.dims
     blocks = table.dropna(subset="layer")
     last = blocks["layer"] > blocks["layer"].max() - max(1, blocks["layer"].nunique() // 5)
-    whole = table.set_index("component")
-    row = {name: _interval(whole.loc[name], "slope", ".2f") for name in ("E[h]", "all attention", "all MLP")}
-    row["b_LN"] = _interval(whole.loc["b_LN"], "slope", ".2f") if "b_LN" in whole.index else ""
-    row |= {
-        "last fifth of blocks": f"{blocks.loc[last, 'slope'].sum():+.2f}",
-        "most": _component(blocks.loc[blocks["slope"].idxmax()]),
-        "least": _component(blocks.loc[blocks["slope"].idxmin()]),
-    }
-    row |= {
-        f"p ≤ .05, {kind}": f"{(blocks[f'p_{kind}'] <= 0.05).sum()} of {len(blocks)}"
-        for kind in ("isotropic", "embeddings")
-    }
+    components = table.set_index("component")
+    row = {name: _interval(components.loc[name], "slope", ".2f") for name in ("E[h]", "all attention", "all MLP")}
+    row["b_LN"] = _interval(components.loc["b_LN"], "slope", ".2f") if "b_LN" in components.index else ""
+    row["last fifth of blocks"] = f"{blocks.loc[last, 'slope'].sum():+.2f}"
+    row["most"] = _component(blocks.loc[blocks["slope"].idxmax()])
+    row["least"] = _component(blocks.loc[blocks["slope"].idxmin()])
+    for kind in ("isotropic", "embeddings"):
+        row[f"p ≤ .05, {kind}"] = f"{(blocks[f'p_{kind}'] <= 0.05).sum()} of {len(blocks)}"
     row["four dimensions"] = ", ".join(map(str, dims["dim"][:4]))
-    return row | {"their share of |E[h]|²": _interval(dims.iloc[3], "cumulative_share", ".2f")}
+    row["their share of |E[h]|²"] = _interval(dims.iloc[3], "cumulative_share", ".2f")
+    return row
 
 
 def _component(row: pd.Series) -> str:
@@ -185,36 +184,37 @@ def atlas() -> Rows:
         dims = both.loc[[pair for pair in both.index if pair[0] == "E[h]" and pair[1].startswith("dim ")]]
         along = both.loc[[pair for pair in both.index if pair[0] == "-A" and pair[1].startswith("dim ")]]
         row = {"model": name}
-        row |= {
-            f"{a}, {b}": _interval(both.loc[a, b], "cosine", ".3f") if (a, b) in both.index else "not here"
-            for a, b in (("b_LN", "-A"), ("E[h]", "-A"), ("unigram", "-A"))
-        }
-        row |= {"E[h], dim": _nearest(dims), "-A, dim": _nearest(along), "chance": f"{both['null_95'].iloc[0]:.3f}"}
+        for a, b in (("b_LN", "-A"), ("E[h]", "-A"), ("unigram", "-A")):
+            row[f"{a}, {b}"] = _interval(both.loc[a, b], "cosine", ".3f") if (a, b) in both.index else "not here"
+        row["E[h], dim"] = _nearest(dims)
+        row["-A, dim"] = _nearest(along)
+        row["chance"] = f"{both['null_95'].iloc[0]:.3f}"
         for other in ("principal axes", "outlier dimensions"):
             pair = "word frequency", other
             row[other] = "not here"
             if pair in overlaps.index:
-                found = overlaps.loc[pair]
-                row[other] = f"{_interval(found, 'overlap', '.3f')} beside {found['null_high']:.3f}"
-        yield row | {"absent": str(study.provenance["atlas"]["absent"])}
+                overlap = overlaps.loc[pair]
+                row[other] = f"{_interval(overlap, 'overlap', '.3f')} beside {overlap['null_high']:.3f}"
+        row["absent"] = str(study.provenance["atlas"]["absent"])
+        yield row
 
 
 def units() -> Rows:
     """The share of the top units that are found again on other pairs, and the AUC of the best unit."""
     table = pairs.load("bundled", limit=200)
     for name in ("tiny-gpt2", "tiny-bert", "llama-stories260k", "gpt2-yelp"):
-        found = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
-        again = found.found_again.query("score == 'paired'").set_index(["of", "control"])
-        area = found.separability.groupby(["of", "control"])["auc"].mean()
-        for of in again.index.unique("of"):
-            yield {
-                "model": name,
-                "kind": of,
-                **{f"found again, {one}": f"{again.loc[(of, one), 'overlap']:.3f}" for one in again.loc[of].index},
-                "labels flipped": f"{again.loc[(of, 'none'), 'null']:.3f}",
-                **{f"AUC, {one}": f"{area[of, one]:.3f}" for one in again.loc[of].index},
-            }
-        for finding in found.findings:
+        units_map = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
+        again = units_map.found_again.query("score == 'paired'").set_index(["of", "control"])
+        area = units_map.separability.groupby(["of", "control"])["auc"].mean()
+        for kind in again.index.unique("of"):
+            row = {"model": name, "kind": kind}
+            for control in again.loc[kind].index:
+                row[f"found again, {control}"] = f"{again.loc[(kind, control), 'overlap']:.3f}"
+            row["labels flipped"] = f"{again.loc[(kind, 'none'), 'null']:.3f}"
+            for control in again.loc[kind].index:
+                row[f"AUC, {control}"] = f"{area[kind, control]:.3f}"
+            yield row
+        for finding in units_map.findings:
             print(f"{name}: {finding}\n")
 
 
@@ -222,10 +222,10 @@ def _controls(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return {kind: swapped(table["UID"].unique(), swap=kind, n_per_task=200) for kind in get_args(Swap)}
 
 
-def _nearest(found: pd.DataFrame) -> str:
-    if found.empty:
+def _nearest(cosines: pd.DataFrame) -> str:
+    if cosines.empty:
         return "not here"
-    (_, name), cosine = max(found["cosine"].items(), key=lambda one: abs(one[1]))
+    (_, name), cosine = max(cosines["cosine"].items(), key=lambda item: abs(item[1]))
     return f"{cosine:.3f} ({name.removeprefix('dim ')})"
 
 

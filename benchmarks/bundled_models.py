@@ -93,7 +93,7 @@ def held_out_rows() -> list[dict[str, str]]:
     rows = []
     for name in NAMES:
         record = json.loads((BUNDLED / name / "training.json").read_text(encoding="utf-8"))
-        seen, held = record["settings"], record["held_out"]
+        seen, held_out = record["settings"], record["held_out"]
         rows.append(
             {
                 "model": name,
@@ -102,12 +102,12 @@ def held_out_rows() -> list[dict[str, str]]:
                 "tokens seen": f"{record['tokens'] / 1e6:.1f} M",
                 "batch": str(seen["batch_size"]),
                 "learning rate": f"{seen['learning_rate']:g}",
-                "held-out loss": f"{held['loss']:.3f}",
-                "unigram loss": f"{held['unigram_loss']:.3f}",
-                "perplexity": f"{held['perplexity']:.1f}",
-                "unigram perplexity": f"{held['unigram_perplexity']:.0f}",
-                "accuracy": f"{held['accuracy']:.3f}",
-                "unigram accuracy": f"{held['unigram_accuracy']:.3f}",
+                "held-out loss": f"{held_out['loss']:.3f}",
+                "unigram loss": f"{held_out['unigram_loss']:.3f}",
+                "perplexity": f"{held_out['perplexity']:.1f}",
+                "unigram perplexity": f"{held_out['unigram_perplexity']:.0f}",
+                "accuracy": f"{held_out['accuracy']:.3f}",
+                "unigram accuracy": f"{held_out['unigram_accuracy']:.3f}",
             }
         )
     return rows
@@ -165,7 +165,10 @@ def structure_rows(name: str, texts: list[str]) -> list[dict[str, str]]:
     rows = []
     for layer in range(model.cfg.n_layers):
         site, pattern_name = hook_name(model, "resid_post", layer), hook_name(model, "pattern", layer)
-        total, n, shares, uniform = 0, 0, {}, {}
+        total = 0
+        n = 0
+        shares = {}
+        uniform = {}
         for batch in batches:
             extra = {"one_zero_attention_mask": batch.mask} if name == "tiny-bert" else {}
             _, cache = model.run_with_cache(batch.tokens, names_filter=[site, pattern_name], **extra)
@@ -187,19 +190,14 @@ def structure_rows(name: str, texts: list[str]) -> list[dict[str, str]]:
         mean = total / n
         z = (mean - mean.mean()) / mean.std()
         outliers = sorted((int(j) for j in (z.abs() > 3).nonzero().flatten()), key=lambda j: -abs(z[j]))
-        rows.append(
-            {
-                "model": name,
-                "layer": str(layer),
-                "outlier dimensions (z)": ", ".join(f"{j} ({z[j]:+.1f})" for j in outliers) or "none",
-            }
-            | {
-                f"most attention to {key} (× uniform)": f"{float(shares[key].max() / n):.2f} "
-                f"({float(shares[key].max() / uniform[key]):.1f})"
-                for key in ("the first token", "[SEP]", "commas and periods")
-                if key in shares
-            }
-        )
+        row = {"model": name, "layer": str(layer)}
+        row["outlier dimensions (z)"] = ", ".join(f"{j} ({z[j]:+.1f})" for j in outliers) or "none"
+        for key in ("the first token", "[SEP]", "commas and periods"):
+            if key in shares:
+                largest = shares[key].max()
+                ratio = float(largest / uniform[key])
+                row[f"most attention to {key} (× uniform)"] = f"{float(largest / n):.2f} ({ratio:.1f})"
+        rows.append(row)
     return rows
 
 
@@ -239,8 +237,8 @@ def main() -> None:
     }
     measured = "\n\n".join(f"### {title}\n\n{table}" for title, table in sections.items())
     card = BUNDLED / "README.md"
-    before, rest = card.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
+    before, after_begin = card.read_text(encoding="utf-8").split(BEGIN)
+    after = after_begin.split(END)[1]
     card.write_text(f"{before}{BEGIN}\n\n{measured}\n\n{END}{after}", encoding="utf-8")
 
 

@@ -63,7 +63,7 @@ def cases(quick: bool) -> list[Case]:
     small = transformers.GPT2Config(n_embd=256, n_layer=4, n_head=4, vocab_size=16_000, n_positions=256)
     probes = {"pairs": "pairs.jsonl", "limit": 20, "steps": 50}
     report = {"pairs": "pairs.jsonl", "settings": FEW}
-    found = [
+    all_cases = [
         Case("frequency", "GPT-2, 124M, float32", transformers.GPT2Config()),
         Case("attention", "4 layers of 512, rows of 2,048", long, options={"context": 2_048}),
         Case("attention", "a Llama of 0.35B, bfloat16", llama, torch.bfloat16, {"dtype": "auto"}, lines=2),
@@ -71,7 +71,7 @@ def cases(quick: bool) -> list[Case]:
         Case("encoding", "6 layers of 256, 128,000 types", wide, options={"context": 256}),
         Case("report", "4 layers of 256, 16,000 types", small, options=report, lines=100),
     ]
-    return found[:2] if quick else found
+    return all_cases[:2] if quick else all_cases
 
 
 def write(case: Case, directory: Path) -> None:
@@ -88,7 +88,8 @@ def write(case: Case, directory: Path) -> None:
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     plain.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special).save_pretrained(directory / "model")
-    draw, length = random.Random(0), case.options.get("context", 256 if case.command == "report" else 1_024) + 50
+    draw = random.Random(0)
+    length = case.options.get("context", 256 if case.command == "report" else 1_024) + 50
     lines = (" ".join(draw.choices([*WORDS, *[",", "."] * 100], k=length)) for _ in range(case.lines))
     (directory / "text.txt").write_text("\n".join(lines))
 
@@ -99,16 +100,20 @@ def row(case: Case) -> Row:
         directory = Path(folder)
         write(case, directory)
         model, corpus = str(directory / "model"), str(directory / "text.txt")
-        options = case.options | ({"pairs": str(directory / "pairs.jsonl")} if "pairs" in case.options else {})
+        options = dict(case.options)
+        if "pairs" in options:
+            options["pairs"] = str(directory / "pairs.jsonl")
         flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
         if case.command == "report":
-            said = budget_of_all(model, corpus, options | {"settings": json.loads(FEW)})
+            budget = budget_of_all(model, corpus, dict(options, settings=json.loads(FEW)))
         else:
-            said = budget_of(load(case.command), model, options.get("pairs", corpus), options)
+            budget = budget_of(load(case.command), model, options.get("pairs", corpus), options)
         flags += [] if case.command == "probing" else ["--corpus", corpus]
-        found = peak_memory(RUN, case.command, "--model", model, "--out", str(directory / "run"), *flags) * 2**20
-    note = f"estimated {memory.shown(said.peak)}, measured {memory.shown(found)}: ratio {said.peak / found:.2f}"
-    if not abs(said.peak / found - 1) <= APART:
+        measured = peak_memory(RUN, case.command, "--model", model, "--out", str(directory / "run"), *flags) * 2**20
+    note = (
+        f"estimated {memory.shown(budget.peak)}, measured {memory.shown(measured)}: ratio {budget.peak / measured:.2f}"
+    )
+    if not abs(budget.peak / measured - 1) <= APART:
         sys.exit(f"--dry-run of {case.command} on {case.on}: {note}, more than {APART:.0%} apart")
     return note_only(f"peak memory estimated by interp {case.command} --dry-run", case.on, note)
 
@@ -121,15 +126,15 @@ def waited_for(repeats: int) -> Row:
             num_key_value_heads=8, vocab_size=128_256, max_position_embeddings=8_192,
         )  # fmt: skip
         llama_70b.save_pretrained(folder)
-        asked = [sys.executable, "-m", "interp", "attention", "--model", folder, "--dry-run", "--json"]
+        command = [sys.executable, "-m", "interp", "attention", "--model", folder, "--dry-run", "--json"]
         importing = [sys.executable, "-c", "import torch, transformers"]
-        runs = {"interp": asked, "importing torch and transformers": importing}
-        found = alternate(
+        runs = {"interp": command, "importing torch and transformers": importing}
+        seconds = alternate(
             {name: partial(subprocess.run, words, check=True, capture_output=True) for name, words in runs.items()},
             repeats=repeats,
         )
     other = "importing torch and transformers"
-    return timed("interp attention --dry-run", "a Llama of 70B", found["interp"], other=(other, found[other]))
+    return timed("interp attention --dry-run", "a Llama of 70B", seconds["interp"], other=(other, seconds[other]))
 
 
 def rows(quick: bool) -> Iterator[Row]:

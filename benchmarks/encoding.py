@@ -30,7 +30,8 @@ ORDERS = ("spearman", "random", "reverse")
 RUN = 2  # forward passes that are timed, where the other code needs one per neuron or embedding
 EXACT = 256  # neurons of the exact scan that are timed
 NEURONS = 3_072
-FIT, CURVES = "fit of −log α on the output embeddings", f"pruning curves, {len(FRACTIONS)} fractions × 3 orders"
+FIT = "fit of −log α on the output embeddings"
+CURVES = f"pruning curves, {len(FRACTIONS)} fractions × 3 orders"
 DECOMPOSED = "regression and principal components of output embeddings"
 ALONE = """
 import sys
@@ -47,7 +48,7 @@ def rows(quick: bool) -> Iterator[Row]:
     with random_model(transformers.GPT2Config()) as (model, hf):
         ids = tokens(2 if quick else 4, 128, 50_257)
         batches = corpora.batches(model, ids, batch_size=2)
-        found = {}
+        results = {}
 
         @torch.no_grad()
         def forward() -> None:
@@ -55,26 +56,27 @@ def rows(quick: bool) -> Iterator[Row]:
                 model(batch.tokens)
 
         def fit() -> None:
-            found["fit"] = encoding.fit(model, batches, progress=False)
+            results["fit"] = encoding.fit(model, batches, progress=False)
 
         @torch.no_grad()
         def scikit_learn() -> None:
             alpha = torch.zeros(50_257, dtype=torch.float64)
             for batch in batches:
                 alpha += hf(batch.tokens, use_cache=False).logits.softmax(-1).sum((0, 1))
-            E, target = hf.lm_head.weight.double().numpy(), -(alpha / ids.numel()).log().numpy()
-            found["score"] = LinearRegression().fit(E, target).score(E, target)
+            E = hf.lm_head.weight.double().numpy()
+            target = -(alpha / ids.numel()).log().numpy()
+            results["score"] = LinearRegression().fit(E, target).score(E, target)
 
         seconds = alternate({"interp": fit, "scikit-learn": scikit_learn, "forward": forward}, repeats=repeats)
-        r2 = float(found["fit"].regression["r2"].iloc[0])
+        r2 = float(results["fit"].regression["r2"].iloc[0])
         yield row(
             FIT, f"{GPT2}, {ids.numel()} tokens", seconds["interp"],
             other=("transformers and LinearRegression, no controls", seconds["scikit-learn"]),
             floor=("HookedTransformer, with logits", seconds["forward"]),
-            note=agrees("difference of R²", abs(r2 - found["score"]), 1e-6),
+            note=agrees("difference of R²", abs(r2 - results["score"]), 1e-6),
         )  # fmt: skip
 
-        yield from curves(model, batches, found["fit"], repeats)
+        yield from curves(model, batches, results["fit"], repeats)
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
     yield decomposition(quick)
     tiny = interp.load("tiny-gpt2")
@@ -94,9 +96,9 @@ def embeddings(d: int, n: int) -> tuple[torch.Tensor, np.ndarray]:
 
 def in_blocks(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The slopes of the targets, and the variance of each principal component."""
-    found = decompose(Embeddings(W_U), targets)
-    sizes = np.ldexp(found.singular, found.exponent)
-    return np.ldexp(found.slopes, -found.exponent), sizes**2 / (found.n_types - 1)
+    parts = decompose(Embeddings(W_U), targets)
+    sizes = np.ldexp(parts.singular, parts.exponent)
+    return np.ldexp(parts.slopes, -parts.exponent), sizes**2 / (parts.n_types - 1)
 
 
 def as_a_whole(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,31 +110,31 @@ def as_a_whole(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.n
 def decomposition(quick: bool) -> Row:
     d, n = (256, 16_000) if quick else (1_024, 128_000)
     W_U, targets = embeddings(d, n)
-    found = {}
+    results = {}
 
     def ours() -> None:
-        found["interp"] = in_blocks(W_U, targets)
+        results["interp"] = in_blocks(W_U, targets)
 
     def whole() -> None:
-        found["whole"] = as_a_whole(W_U, targets)
+        results["whole"] = as_a_whole(W_U, targets)
 
     seconds = alternate({"interp": ours, "whole": whole}, repeats=1 if quick else 3)
-    differ = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(*found.values(), strict=True))
+    differ = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(*results.values(), strict=True))
     where = str(d), str(n), str(Path(__file__).parent)
     peaks = [peak_memory(ALONE, way, *where) for way in ("neither", "interp", "whole")]
-    shown = "peak of a process, MiB: {:,.0f} with W_U alone, {:,.0f} with interp, {:,.0f} with the other code"
+    peaks_text = "peak of a process, MiB: {:,.0f} with W_U alone, {:,.0f} with interp, {:,.0f} with the other code"
     return row(
         DECOMPOSED, f"{n:,} types, d = {d:,}, float32", seconds["interp"],
         other=("np.linalg.lstsq and PCA on a float64 copy", seconds["whole"]),
-        note=agrees("largest difference / largest value", differ, 1e-9) + "; " + shown.format(*peaks),
+        note=agrees("largest difference / largest value", differ, 1e-9) + "; " + peaks_text.format(*peaks),
     )  # fmt: skip
 
 
 def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.Fit, repeats: int) -> Iterator[Row]:
     orders = {order: encoding.pruning.removal_order(fit, order) for order in ORDERS}
     removed = [round(fraction * 768) for fraction in FRACTIONS]
-    found = {}
-    some = removed[1 : 1 + RUN]
+    results = {}
+    removed_counts = removed[1 : 1 + RUN]
     cached: list[torch.Tensor] = []
 
     @torch.no_grad()
@@ -142,7 +144,7 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
 
     def ours() -> None:
         table = encoding.pruning_curve(model, batches, fit=fit, order=list(orders), progress=False)
-        found["interp"] = {order: part.reset_index(drop=True) for order, part in table.groupby("order", sort=False)}
+        results["interp"] = {order: part.reset_index(drop=True) for order, part in table.groupby("order", sort=False)}
 
     def divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
         """Mean KL. Top-1 agreement is computed too, because interp also computes it."""
@@ -152,16 +154,16 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
     @torch.no_grad()
     def passes() -> None:
         kl = []
-        for n in some:
+        for n in removed_counts:
             with model.hooks(fwd_hooks=hooks.prune_output_dims(model, orders["spearman"][:n])):
                 pruned = [model(batch.tokens).log_softmax(-1) for batch in batches]
-            kl.append(np.mean([divergence(p, q) for p, q in zip(found["log_p"], pruned, strict=True)]))
-        found["kl"] = kl
+            kl.append(np.mean([divergence(p, q) for p, q in zip(results["log_p"], pruned, strict=True)]))
+        results["kl"] = kl
 
     @torch.no_grad()
     def heads() -> None:
-        for n in some:
-            for h, log_p in zip(cached, found["log_p"], strict=True):
+        for n in removed_counts:
+            for h, log_p in zip(cached, results["log_p"], strict=True):
                 h = h.clone()
                 h[..., orders["spearman"][:n]] = 0
                 divergence(log_p, model.unembed(h).log_softmax(-1))
@@ -169,12 +171,12 @@ def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.
     with torch.no_grad():
         seen: dict[str, torch.Tensor] = {}
         with model.hooks(fwd_hooks=hooks.capture(model, "head_input", seen)):
-            found["log_p"] = []
+            results["log_p"] = []
             for batch in batches:
-                found["log_p"].append(model(batch.tokens).log_softmax(-1))
+                results["log_p"].append(model(batch.tokens).log_softmax(-1))
                 cached.append(*seen.values())
     seconds = alternate({"interp": ours, "passes": passes, "heads": heads, "forward": forward}, repeats=repeats)
-    differ = np.abs(found["interp"]["spearman"]["kl"].to_numpy()[1 : 1 + RUN] / found["kl"] - 1).max()
+    differ = np.abs(results["interp"]["spearman"]["kl"].to_numpy()[1 : 1 + RUN] / results["kl"] - 1).max()
     for name, key in (("one forward pass each", "passes"), ("the head each time, on kept inputs", "heads")):
         yield row(
             CURVES, f"{GPT2}, {sum(batch.tokens.numel() for batch in batches)} tokens", seconds["interp"],
@@ -192,7 +194,7 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
     observe(model, few, read, progress=False)
     (tokens_,) = [batch.tokens for batch in few]
     name = "blocks.11.mlp.hook_post"
-    found = {}
+    results = {}
 
     def described(logits: torch.Tensor) -> torch.Tensor:
         log_p = logits[0].log_softmax(-1)
@@ -213,7 +215,7 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
                 return a
 
             after.append(described(model.run_with_hooks(tokens_, fwd_hooks=[(name, ablate)])))
-        found["passes"] = torch.stack(after) - before
+        results["passes"] = torch.stack(after) - before
 
     @torch.no_grad()
     def tails() -> None:
@@ -225,15 +227,15 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
     def exact() -> None:
         observer = NeuronEffects(model, list(range(EXACT)), read.mean, log_u, exact=True)
         observe(model, few, observer, progress=False)
-        found["exact"] = observer.table
+        results["exact"] = observer.table
 
     def screen() -> None:
         encoding.frequency_neurons(model, few, unigram=counts, top=50, progress=False)
 
     seconds = alternate({"exact": exact, "screen": screen, "passes": passes, "tails": tails}, repeats=repeats)
-    here = found["exact"][["delta_entropy", "delta_kl_unigram"]].to_numpy()[:RUN]
-    differ = np.abs(here - found["passes"].numpy()).max()
-    for what, ours, note in (
+    here = results["exact"][["delta_entropy", "delta_kl_unigram"]].to_numpy()[:RUN]
+    differ = np.abs(here - results["passes"].numpy()).max()
+    for title, ours, note in (
         (
             SCAN,
             seconds["exact"].times(NEURONS / EXACT),
@@ -243,7 +245,7 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
     ):
         ways = {"one forward pass each": "passes", "final norm and head each time, on kept inputs": "tails"}
         for way, key in ways.items():
-            yield row(what, f"{GPT2}, 128 tokens", ours, other=(way, seconds[key].times(NEURONS / RUN)), note=note)
+            yield row(title, f"{GPT2}, 128 tokens", ours, other=(way, seconds[key].times(NEURONS / RUN)), note=note)
 
 
 if __name__ == "__main__":

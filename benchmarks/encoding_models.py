@@ -42,30 +42,28 @@ def main() -> None:
         study = encoding.study(model, batches, weights=get_args(Weights), progress=False)
         fit = encoding.fit(model, batches, progress=False)
         numbers = study.regression.set_index("target")
-        r2, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
+        r2, fitted = numbers["adj_r2"], numbers.loc["-log alpha"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
         error = study.steering_error.query("group == 'all'").set_index(["shift", "weights"])["error"]
         ways = [("regression", weights) for weights in get_args(Weights)] + [("constant", ""), ("exact", "")]
-        rows.append(
-            {
-                "model": name,
-                "adjusted R²": f"{r2['-log alpha']:.3f}",
-                "unseen types": "{cv_r2:.3f} [{cv_r2_low:.3f}, {cv_r2_high:.3f}]".format(**whole),
-                "shuffled": f"{r2['shuffled']:.3f}",
-                "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
-                "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",
-            }
-            | {
-                f"mean h·u, {weights}": f"{fit.mean_input @ steering_direction(fit, weights):.2f}"
-                for weights in get_args(Weights)
-            }
-            | {weights or shift: f"{error[shift, weights]:.2g}" for shift, weights in ways}
-        )
+        row = {
+            "model": name,
+            "adjusted R²": f"{r2['-log alpha']:.3f}",
+            "unseen types": "{cv_r2:.3f} [{cv_r2_low:.3f}, {cv_r2_high:.3f}]".format(**fitted),
+            "shuffled": f"{r2['shuffled']:.3f}",
+            "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
+            "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",
+        }
+        for weights in get_args(Weights):
+            row[f"mean h·u, {weights}"] = f"{fit.mean_input @ steering_direction(fit, weights):.2f}"
+        for shift, weights in ways:
+            row[weights or shift] = f"{error[shift, weights]:.2g}"
+        rows.append(row)
         curves = study.pruning.query("basis == 'axis' and order in ('spearman', 'random')")
         at_30 = curves[curves["fraction"] == 0.3].set_index("order")["top1_agreement"]
-        kept = study.removable.query("basis == 'axis' and order in ('spearman', 'random')").assign(model=name)
-        kept["top-1 agreement at 30 %"] = kept["order"].map(at_30)
-        removed.append(kept)
+        removable = study.removable.query("basis == 'axis' and order in ('spearman', 'random')").assign(model=name)
+        removable["top-1 agreement at 30 %"] = removable["order"].map(at_30)
+        removed.append(removable)
     print(markdown(rows), "\n")
     table = pd.concat(removed)[["model", "order", "99%", "95%", "top-1 agreement at 30 %"]]
     print(markdown(table.round(3).astype(str).to_dict("records")))

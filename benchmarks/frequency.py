@@ -78,20 +78,20 @@ def intervals(model: HookedTransformer, ids: torch.Tensor, repeats: int) -> Row:
         observe(model, batches, MeanPredictions(model, variants, grouped=grouped), progress=False)
 
     seconds = alternate({str(grouped): partial(observed, grouped) for grouped in (True, False)}, repeats=repeats)
-    on = f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens, 3 scales, the pass alone"
+    workload = f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens, 3 scales, the pass alone"
     without = ("sums over all texts", seconds["False"])
-    return row("sums per group of texts, for intervals", on, seconds["True"], other=without)
+    return row("sums per group of texts, for intervals", workload, seconds["True"], other=without)
 
 
 def measured(
     model: HookedTransformer, hf: transformers.GPT2LMHeadModel, ids: torch.Tensor, batch_size: int, repeats: int
 ) -> Iterator[Row]:
     counts = np.bincount(ids.flatten().numpy(), minlength=model.cfg.d_vocab)
-    found = {}
+    results = {}
 
     def ours() -> None:
         effect = bias_effect(model, ids, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
-        found["interp"] = effect.probabilities.arrays["probability"].to_numpy().reshape(len(SCALES), -1)
+        results["interp"] = effect.probabilities.arrays["probability"].to_numpy().reshape(len(SCALES), -1)
 
     @torch.no_grad()
     def forward() -> None:
@@ -99,12 +99,12 @@ def measured(
             model(batch)
 
     def others(name: str) -> None:
-        found[name] = torch.stack(OTHERS[name](hf if "transformers" in name else model, ids, batch_size)).numpy()
+        results[name] = torch.stack(OTHERS[name](hf if "transformers" in name else model, ids, batch_size)).numpy()
 
-    contestants = {"interp": ours, "forward": forward} | {name: partial(others, name) for name in OTHERS}
+    contestants = {"interp": ours, "forward": forward, **{name: partial(others, name) for name in OTHERS}}
     seconds = alternate(contestants, repeats=repeats)
     for name in OTHERS:
-        error = np.abs(found["interp"] / found[name][:, : found["interp"].shape[1]] - 1).max()
+        error = np.abs(results["interp"] / results[name][:, : results["interp"].shape[1]] - 1).max()
         yield row(
             WHAT, f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens", seconds["interp"], other=(name, seconds[name]),
             floor=("HookedTransformer, with logits", seconds["forward"]),

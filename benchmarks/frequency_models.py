@@ -28,22 +28,22 @@ def rows(name: str, model: str | Path, text: Any, counts: Unigrams | None, **opt
     loaded = interp.load(model)
     effect = bias_effect(loaded, corpora.batches(loaded, text, **options), unigram=counts, progress=False)
     spearman = effect.projection.set_index("bias")["spearman"]
-    found = []
+    table = []
     for bias, part in effect.kl.groupby("bias", sort=False):
-        whole, without = (part.set_index("scale").loc[scale] for scale in (1, 0))
-        found.append(
+        trained, without = (part.set_index("scale").loc[scale] for scale in (1, 0))
+        table.append(
             {
                 "model": name,
                 "bias": f"b_{bias}",
-                "KL(u‖q)": f"{whole['kl_unigram_model']:.3f}",
+                "KL(u‖q)": f"{trained['kl_unigram_model']:.3f}",
                 "without it": f"{without['kl_unigram_model']:.3f}",
                 "ΔKL": "{delta_kl:.3f} [{delta_kl_low:.3f}, {delta_kl_high:.3f}]".format(**without),
-                "perplexity": f"{whole['perplexity']:.1f}",
+                "perplexity": f"{trained['perplexity']:.1f}",
                 "without": f"{without['perplexity']:.1f}",
                 "Spearman with log u": f"{spearman[bias]:.2f}" if bias in spearman else "",
             }
         )
-    return found
+    return table
 
 
 def main() -> None:

@@ -47,29 +47,29 @@ def measured(
 
     def ours() -> None:
         recipe = hooks.scale_bias(model, "ln", 0.5)
-        found = generation.generate(model, ids.tolist(), hooks=recipe, decoder=config, progress=False)
-        written["interp"] = [text.token_ids for text in found]
+        generated = generation.generate(model, ids.tolist(), hooks=recipe, decoder=config, progress=False)
+        written["interp"] = [text.token_ids for text in generated]
 
     def theirs() -> None:
-        found = hf.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, pad_token_id=0)
-        written["transformers"] = [tuple(row) for row in found[:, PROMPT:].tolist()]
+        generated = hf.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, pad_token_id=0)
+        written["transformers"] = [tuple(row) for row in generated[:, PROMPT:].tolist()]
 
     def shipped() -> None:
         with plain.hooks(fwd_hooks=hooks.scale_bias(plain, "ln", 0.5)):
-            found = plain.generate(
+            generated = plain.generate(
                 ids, max_new_tokens=new, do_sample=False, stop_at_eos=False, prepend_bos=False, verbose=False
             )
-        written[SHIPPED] = [tuple(row) for row in found[:, PROMPT:].tolist()]
+        written[SHIPPED] = [tuple(row) for row in generated[:, PROMPT:].tolist()]
 
-    others: dict[str, Callable[[], object]] = {"transformers' generate, bias edited": theirs}
+    contestants: dict[str, Callable[[], object]] = {"transformers' generate, bias edited": theirs}
     if beams == 1:
-        others[SHIPPED] = shipped
-    seconds = alternate({"interp": ours} | others, repeats=repeats)
-    if any(found != written["interp"] for found in written.values()):
+        contestants[SHIPPED] = shipped
+    seconds = alternate({"interp": ours, **contestants}, repeats=repeats)
+    if any(generated != written["interp"] for generated in written.values()):
         sys.exit("the contestants generated different tokens with the same decoder")
     different = len({token for text in written["interp"] for token in text})
     decoder = "greedy" if beams == 1 else f"{beams} beams"
-    for name in others:
+    for name in contestants:
         per_second = batch * new / statistics.median(seconds["interp"].seconds)
         note = f"{per_second:.1f} tokens/s; the same tokens from both, {different} distinct ones"
         yield row(

@@ -61,18 +61,18 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
 
 def exponent(sizes: tuple[int, ...], measured: list[Measured]) -> str:
     """The median of the slopes over rounds, with their range."""
-    seconds = np.array([one.seconds for one in measured])
+    seconds = np.array([measurement.seconds for measurement in measured])
     slopes = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
     return f"{np.median(slopes):.2f} ({slopes.min():.2f} to {slopes.max():.2f})"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    found: dict[str, dict[str, str]] = {}
+    exponents_of: dict[str, dict[str, str]] = {}
     for axis in AXES:
         sizes = SIZES[axis][:2] if quick else SIZES[axis]
         measured: dict[str, list[Measured]] = {}
         for size in sizes:
-            n_tokens, length, layers, vocabulary = (BASE | {axis: size}).values()
+            n_tokens, length, layers, vocabulary = {**BASE, axis: size}.values()
             config = transformers.GPT2Config(
                 n_embd=D_MODEL, n_head=4, n_layer=layers, vocab_size=vocabulary, n_positions=512, eos_token_id=0,
                 bos_token_id=0,
@@ -81,13 +81,15 @@ def rows(quick: bool) -> Iterator[Row]:
                 seconds = alternate(
                     analyses(model, tokens(n_tokens // length, length, vocabulary)), repeats=1 if quick else 3
                 )
-            for name, one in seconds.items():
-                measured.setdefault(name, []).append(one)
+            for name, measurement in seconds.items():
+                measured.setdefault(name, []).append(measurement)
         for name, several in measured.items():
-            found.setdefault(name, {})[axis] = exponent(sizes, several)
-    on = f"GPT-2 of {BASE['∝ layers']} × {D_MODEL}, {TOKENS:,} tokens in rows of 64, V = 4,000; one grows at a time"
-    for name, exponents in found.items():
-        yield note_only(name, on, "the number of tokens is the same, except where the corpus grows") | exponents
+            exponents_of.setdefault(name, {})[axis] = exponent(sizes, several)
+    workload = (
+        f"GPT-2 of {BASE['∝ layers']} × {D_MODEL}, {TOKENS:,} tokens in rows of 64, V = 4,000; one grows at a time"
+    )
+    for name, exponents in exponents_of.items():
+        yield note_only(name, workload, "the number of tokens is the same, except where the corpus grows") | exponents
 
 
 if __name__ == "__main__":

@@ -62,11 +62,11 @@ GENERATED = ("diversity", "repetition", "frequent_share")
 def zipfian(n: int, rng: np.random.Generator) -> list[str]:
     """Texts whose words follow Zipf's law overall, while each text has its own distribution."""
     base = 1 / np.arange(1, WORDS + 1)
-    made = []
+    texts = []
     for _ in range(n):
-        own = rng.dirichlet(8 * base / base.sum())
-        made.append(" ".join(f"w{word}" for word in rng.choice(WORDS, CONTEXT * rng.integers(1, 7), p=own)))
-    return made
+        word_shares = rng.dirichlet(8 * base / base.sum())
+        texts.append(" ".join(f"w{word}" for word in rng.choice(WORDS, CONTEXT * rng.integers(1, 7), p=word_shares)))
+    return texts
 
 
 def of_pool(pool: list[str], n: int, rng: np.random.Generator) -> list[str]:
@@ -124,7 +124,8 @@ class Setting:
     def _edits(self, prepared: Batches) -> dict[str, tuple[float, float, float]]:
         """NLL and calibration by band, what removing dimensions does to attention, scores and gaps."""
         model, counts = self.model, self.counts
-        u, bands = counts.distribution, frequency_bands(counts.distribution, BANDS)
+        u = counts.distribution
+        bands = frequency_bands(counts.distribution, BANDS)
         predictions = MeanPredictions(model, [self._without(), Variant()], grouped=True, bands=bands)
         classes = corpora.token_classes(model, self.classes)
         removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
@@ -148,9 +149,9 @@ class Setting:
             where = f"{row.layer} {row.head} {row.key_class}"
             rows[f"score: {where}"] = row.score, row.score_low, row.score_high
             rows[f"contributions: {where}"] = row.contributions, row.contributions_low, row.contributions_high
-        apart = gaps(scores.scores).mean("head", ["gap"])
-        apart = apart[apart["dim"] < 16]
-        for row, reach in zip(apart.itertuples(), scores.gap_half(apart), strict=True):
+        gap_means = gaps(scores.scores).mean("head", ["gap"])
+        gap_means = gap_means[gap_means["dim"] < 16]
+        for row, reach in zip(gap_means.itertuples(), scores.gap_half(gap_means), strict=True):
             rows[f"gap: {row.layer} {row.key_class} {row.dim}"] = row.gap, row.gap - reach, row.gap + reach
         return rows
 
@@ -193,16 +194,20 @@ def printed(share: pd.DataFrame, repetitions: int) -> str:
     """A Markdown table of the coverage."""
     lines = [f"| {repetitions} draws of | " + " | ".join(f"{n} texts" for n in share) + " |"]
     lines.append("|---|" + "---|" * share.shape[1])
-    alone = share[~share.index.str.contains(": ")]
-    for name, row in alone.iterrows():
-        lines.append(f"| {name} | " + " | ".join("none" if np.isnan(at) else f"{at:.1%}" for at in row) + " |")
-    for name, what in SPREAD.items():
+    single = share[~share.index.str.contains(": ")]
+    for name, row in single.iterrows():
+        lines.append(
+            f"| {name} | "
+            + " | ".join("none" if np.isnan(share_of_size) else f"{share_of_size:.1%}" for share_of_size in row)
+            + " |"
+        )
+    for name, unit in SPREAD.items():
         many = share[share.index.str.startswith(f"{name}: ")]
         cells = [
             "none" if many[n].isna().all() else f"{many[n].mean():.1%} ({many[n].min():.0%}–{many[n].max():.0%})"
             for n in many
         ]
-        lines.append(f"| {name} (mean and range of {len(many)} {what}) | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} (mean and range of {len(many)} {unit}) | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -213,16 +218,16 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=1_000_000, help="positions used for the true values")
     parser.add_argument("--pool", type=Path, help="a file with one text a line")
     parser.add_argument("--model", default="tiny-gpt2", help="the model that reads the texts of --pool")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore", message="no token of class")
-    if asked.pool:
-        pool = [line for line in asked.pool.read_text(encoding="utf-8").splitlines() if line.strip()]
-        setting = Setting(interp.load(asked.model), partial(of_pool, pool), pool, None, 64)
-        repetitions, sizes = asked.corpora or 400, asked.texts or [40, 160]
+    if arguments.pool:
+        pool = [line for line in arguments.pool.read_text(encoding="utf-8").splitlines() if line.strip()]
+        setting = Setting(interp.load(arguments.model), partial(of_pool, pool), pool, None, 64)
+        repetitions, sizes = arguments.corpora or 400, arguments.texts or [40, 160]
     else:
-        many = zipfian(round(asked.positions / (3.5 * CONTEXT)), np.random.default_rng(0))
+        many = zipfian(round(arguments.positions / (3.5 * CONTEXT)), np.random.default_rng(0))
         setting = Setting(toy_decoder(n_positions=CONTEXT), zipfian, many, CLASSES, CONTEXT)
-        repetitions, sizes = asked.corpora or 300, asked.texts or [20, 40, 160]
+        repetitions, sizes = arguments.corpora or 300, arguments.texts or [20, 40, 160]
     print(printed(covered(setting, repetitions, sizes), repetitions))
 
 

@@ -40,7 +40,8 @@ def write(folder: Path) -> None:
         (folder / file.name).write_bytes(file.read_bytes())
     described = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = described["model"]["vocab"]
-    vocabulary |= {f"<unused {number}>": number for number in range(len(vocabulary), CONFIG.vocab_size)}
+    for number in range(len(vocabulary), CONFIG.vocab_size):
+        vocabulary[f"<unused {number}>"] = number
     (folder / "tokenizer.json").write_text(json.dumps(described))
 
 
@@ -50,19 +51,21 @@ def rows(quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as temporary:
         folder, text = Path(temporary) / "model", Path(temporary) / "text.txt"
         write(folder)
-        sentences = (" ".join(one.split()[:25]) for one in load_text("bundled", limit=SENTENCES))
+        sentences = (" ".join(sentence.split()[:25]) for sentence in load_text("bundled", limit=SENTENCES))
         text.write_text("\n".join(sentences))
         read = {"corpus": str(text), "layout": "texts", "context": 64}
         pairs = {"pairs": "bundled", "tasks": ["reflexive_number"], "limit": SENTENCES // 2}
-        for name, options in (("attention", read | {"ablation": False}), ("probing", pairs), ("encoding", read)):
+        for name, options in (("attention", dict(read, ablation=False)), ("probing", pairs), ("encoding", read)):
             data = options.get("corpus", options.get("pairs"))
-            said = budget_of(load(name), str(folder), str(data), options | {"dtype": "bfloat16"})
+            budget = budget_of(load(name), str(folder), str(data), dict(options, dtype="bfloat16"))
             flags = [word for key, value in options.items() for word in words(key, value)]
             out = str(Path(temporary) / name)
             start = time.perf_counter()
             peak = peak_memory(RUN, name, "--model", str(folder), "--dtype", "bfloat16", "--out", out, *flags) * 2**20
             took = f"{(time.perf_counter() - start) / 60:.0f} min, peak {memory.shown(peak)}"
-            note = f"{took} (weights {memory.shown(said.run.weights)}); --dry-run estimated {memory.shown(said.peak)}"
+            note = (
+                f"{took} (weights {memory.shown(budget.run.weights)}); --dry-run estimated {memory.shown(budget.peak)}"
+            )
             yield note_only(f"interp {name}", f"Llama-3-8B's shape, bfloat16, {SENTENCES} sentences", note)
 
 

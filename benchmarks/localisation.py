@@ -23,7 +23,9 @@ from interp.analyses.probing.splits import of_equal_size, split_tasks
 from interp.analyses.probing.states import States
 from interp.corpora import pairs
 
-PAIRS, STATES, ROTATIONS = 200, (9, 15, 21, 27), 3
+PAIRS = 200
+STATES = (9, 15, 21, 27)
+ROTATIONS = 3
 
 
 def first_of_each(table: pd.DataFrame) -> pd.DataFrame:
@@ -40,8 +42,8 @@ def verdicts(states: States, state: int) -> list[str]:
     means = table[table["k"] < table["k"].max()].groupby(["k", "control"])["accuracy"].mean().unstack()
     for (k, accuracy), finding in zip(means.iterrows(), concentrated(table, phenomena), strict=True):
         difference = f"{finding.effect:+.3f} [{finding.effect_low:+.3f}, {finding.effect_high:+.3f}]"
-        each = f"{accuracy['none']:.3f} | {accuracy['rotation']:.3f} | {difference} | {finding.p:.3f}"
-        rows.append(f"| {state} | top {k} | {each} | {finding.verdict} |")
+        numbers = f"{accuracy['none']:.3f} | {accuracy['rotation']:.3f} | {difference} | {finding.p:.3f}"
+        rows.append(f"| {state} | top {k} | {numbers} | {finding.verdict} |")
     return rows
 
 

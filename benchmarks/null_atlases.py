@@ -47,7 +47,7 @@ def overlapping_directions(rng: np.random.Generator, *, shared: bool) -> Verdict
 
     spread = Spread(np.full(GROUPS, 100.0), 1)
     pairs = pair_table([drawn(name, name, 1) for name in ("b_LN", "-A")], spread)
-    overlaps = subspace_table([drawn(name, *of) for name, of in _SUBSPACES.items()], spread)
+    overlaps = subspace_table([drawn(name, *size) for name, size in _SUBSPACES.items()], spread)
     rotations = rotation_table(pairs, overlaps, D_MODEL, seed=int(rng.integers(2**31)))
     answers = [finding.verdict for finding in of_directions.atlas_findings(pairs, overlaps, rotations)]
     return answers[rng.integers(len(answers))]
@@ -62,7 +62,8 @@ def sums_of(states: Float[np.ndarray, "pairs 2 width"]) -> UnitSums:
     """The sums of made-up states, as if from the residual stream of a model of this width."""
     model = two_blocks()
     where = [place._replace(width=WIDTH) for place in places(model) if place.of == "residual"][:1]
-    numbers, rows = np.arange(PAIRS), torch.from_numpy(states.reshape(-1, WIDTH)).float()
+    numbers = np.arange(PAIRS)
+    rows = torch.from_numpy(states.reshape(-1, WIDTH)).float()
     scale = Scale(model, where, numbers)
     scale.take(where[0], rows[:32], torch.arange(16))
     scale.commit()

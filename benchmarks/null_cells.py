@@ -49,7 +49,8 @@ def first(findings: Iterator[Finding]) -> Verdict:
 def ranked(rng: np.random.Generator, *, effect: float) -> Verdict:
     """A value among 39 controls whose spread the interval of the value does not know."""
     draws = 0.02 * rng.normal(size=40)
-    value, half = draws[0] + effect, 0.01
+    value = draws[0] + effect
+    half = 0.01
     measured = value + half / 1.96 * rng.normal()
     return _MEANT[compare(measured, measured - half, measured + half, Control("", draws[1:]), smallest=S).outcome]
 
@@ -57,11 +58,11 @@ def ranked(rng: np.random.Generator, *, effect: float) -> Verdict:
 def probes_and_words(rng: np.random.Generator, *, effect: float, n_tasks: int = TASKS) -> Verdict:
     """The accuracies of two probes on the test sentences of some tasks."""
     level = rng.uniform(0.6, 0.8, n_tasks)
-    own = level + effect + _SPREAD * rng.normal(size=n_tasks)
+    dense_level = level + effect + _SPREAD * rng.normal(size=n_tasks)
     shape = n_tasks, 2 * TEST_PAIRS
     hits = pd.DataFrame(
         {
-            "dense": rng.binomial(1, own[:, None], shape).ravel() / 1.0,
+            "dense": rng.binomial(1, dense_level[:, None], shape).ravel() / 1.0,
             "bag_of_words": rng.binomial(1, level[:, None], shape).ravel() / 1.0,
         }
     )
@@ -72,7 +73,8 @@ def probes_and_words(rng: np.random.Generator, *, effect: float, n_tasks: int = 
 
 def transfer(rng: np.random.Generator, right: Float[np.ndarray, "tasks tasks"]) -> pd.DataFrame:
     """Pair accuracies of probes of each task on each task, with these expectations; the bag of words is at chance."""
-    n, tables = len(right), []
+    n = len(right)
+    tables = []
     chance = np.full_like(right, 0.5)
     for method, strength, level in (("l0", 0.2, right), ("dense", np.nan, right), ("bag_of_words", np.nan, chance)):
         accuracy = rng.binomial(TEST_PAIRS, level) / TEST_PAIRS
@@ -109,7 +111,7 @@ def top_dimensions(rng: np.random.Generator, *, effect: float) -> Verdict:
 def without_neurons(rng: np.random.Generator, *, effect: float, n_tasks: int = TASKS) -> Verdict:
     accuracy = rng.normal(-0.05, 0.015, (n_tasks, 2)) - [effect, 0]
     rows = {"set": ["found", "matched"] * n_tasks, "task": np.repeat(np.arange(n_tasks), 2), "mode": "zero"}
-    return first(needed(pd.DataFrame(rows | {"accuracy": accuracy.ravel()}), {}))
+    return first(needed(pd.DataFrame(rows).assign(accuracy=accuracy.ravel()), {}))
 
 
 def above_models(rng: np.random.Generator, *, effect: float) -> Verdict:
@@ -121,7 +123,7 @@ def above_models(rng: np.random.Generator, *, effect: float) -> Verdict:
         accuracy = rng.binomial(2 * TEST_PAIRS, expected) / (2 * TEST_PAIRS)
         control = "untrained" if model else "none"
         rows = {"task": range(TASKS), "probe": "dense", "control": control, "draw": max(model - 1, 0)}
-        tables.append(pd.DataFrame(rows | {"accuracy": accuracy}))
+        tables.append(pd.DataFrame(rows).assign(accuracy=accuracy))
     nothing = pd.DataFrame(columns=["probe", "against"])
     return first(above_untrained(pd.concat(tables), nothing, {}))
 
@@ -129,7 +131,8 @@ def above_models(rng: np.random.Generator, *, effect: float) -> Verdict:
 @cache
 def agreements() -> pd.DataFrame:
     """What stays of predictions without each of 400 random sets of dimensions of one model."""
-    model, rng = toy_decoder(), np.random.default_rng(0)
+    model = toy_decoder()
+    rng = np.random.default_rng(0)
     text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
     observer = Agreements(model, [rng.permutation(16)[:5].tolist() for _ in range(400)])
     observe(model, corpora.batches(model, text), observer, progress=False)
@@ -140,8 +143,8 @@ def an_order(rng: np.random.Generator, *, effect: float) -> Verdict:
     table = agreements().sample(40, random_state=int(rng.integers(2**31)))
     table = table.assign(order=["spearman"] + ["random"] * 39)
     moved = [name for name in table if name.startswith("top1_agreement")]
-    own = table["order"] == "spearman"
-    table.loc[own, moved] += table.loc[~own, "top1_agreement"].std() * effect
+    is_spearman = table["order"] == "spearman"
+    table.loc[is_spearman, moved] += table.loc[~is_spearman, "top1_agreement"].std() * effect
     return first(better_than_random(table))
 
 
@@ -170,10 +173,10 @@ def frequencies() -> tuple[Float[np.ndarray, " types"], Embeddings, dict[str, Fl
 def what_it_adds(rng: np.random.Generator, *, kind: str) -> Verdict:
     """Whether a direction follows log u: one like its controls of one kind, or the one that encodes log u."""
     log_u, embeddings, drawn = frequencies()
-    own, *chosen = (int(draw) for draw in rng.choice(800, 400, replace=False))
-    direction = torch.eye(64, dtype=torch.float64)[1] if kind == "log u" else drawn[kind][own]
+    tested, *chosen = (int(draw) for draw in rng.choice(800, 400, replace=False))
+    direction = torch.eye(64, dtype=torch.float64)[1] if kind == "log u" else drawn[kind][tested]
     added = embeddings.dot(direction[None])[0].numpy()
-    projection = pd.DataFrame([{"bias": "ln", "n_types": 1_000} | correlations(log_u, added)])
+    projection = pd.DataFrame([dict(bias="ln", n_types=1_000, **correlations(log_u, added))])
     tables = [
         pd.DataFrame({"kind": name, "spearman": among[chosen]}) for name, among in correlations_with_log_u().items()
     ]
@@ -189,7 +192,8 @@ def correlations_with_log_u() -> dict[str, Float[np.ndarray, " draws"]]:
 @cache
 def excesses() -> pd.DataFrame:
     """How much more frequent words lose than others without 400 random directions of each kind, in one model."""
-    model, u = toy_decoder(), np.arange(67) / np.arange(67).sum()
+    model = toy_decoder()
+    u = np.arange(67) / np.arange(67).sum()
     bands = frequency_bands(u, 3)
     text = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
     draws = Draws.of(model, {"ln": torch.ones(16)}, [0.0], n=400, u=u, classes=bands, seed=0)
@@ -205,9 +209,9 @@ def frequent_words(rng: np.random.Generator, *, effect: float) -> Verdict:
     chosen = rng.choice(400, 40, replace=False)
     kind = rng.choice(table["kind"].unique())
     like_own = (table["kind"] == kind) & (table["draw"] == chosen[0])
-    own = table.loc[like_own, "excess_nll"].item() + effect * table["excess_nll"].std()
-    ends = {"excess_nll": [own], "excess_nll_low": own - 0.001, "excess_nll_high": own + 0.001}
-    first_band = pd.DataFrame({"bias": "ln", "scale": 0.0, "band": 1} | ends)
+    excess = table.loc[like_own, "excess_nll"].item() + effect * table["excess_nll"].std()
+    ends = {"excess_nll": [excess], "excess_nll_low": excess - 0.001, "excess_nll_high": excess + 0.001}
+    first_band = pd.DataFrame({"bias": "ln", "scale": 0.0, "band": 1, **ends})
     return first(band_findings(first_band, table[table["draw"].isin(chosen[1:])], {}))
 
 

@@ -105,7 +105,7 @@ def random_sink(rng: np.random.Generator, *, length: int, sd: float = 2.0, plant
     with model.hooks(fwd_hooks=noise(rng, sd, planted)):
         observe(model, text, sinks, shuffled, progress=False)
     tables = dict.fromkeys(["dims", "writers"], pd.DataFrame())
-    tables |= {"heads": sinks.table, "measures": sinks.measures, "draws": shuffled.table}
+    tables.update(heads=sinks.table, measures=sinks.measures, draws=shuffled.table)
     return sink_findings(tables, 0.3)[0].verdict
 
 
@@ -166,7 +166,8 @@ def linear_probability(rng: np.random.Generator, *, planted: bool) -> Verdict:
         if planted:
             signs = torch.randint(0, 2, (2, 67), generator=generator) * 2.0 - 1
             model.embed.W_E.zero_()
-            model.embed.W_E[:, 0], model.embed.W_E[:, 1] = signs[0], -signs[0]
+            model.embed.W_E[:, 0] = signs[0]
+            model.embed.W_E[:, 1] = -signs[0]
             model.ln_final.w.zero_()
             model.ln_final.w[:2] = 1
             model.ln_final.b.fill_(1)

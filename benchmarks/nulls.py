@@ -121,9 +121,9 @@ def verdicts_of(cell: Cell, n: int, first_seed: int, path: Path) -> Counter[str]
     return Counter(verdicts[:n])
 
 
-def run(number: int, cell: Cell, directory: Path, most: float = math.inf) -> Count:
+def run(number: int, cell: Cell, directory: Path, limit: float = math.inf) -> Count:
     """Run a cell, and once more with other seeds if it fails."""
-    n = int(min(cell.n, most))
+    n = int(min(cell.n, limit))
     first = Count(cell, verdicts_of(cell, n, 0, directory / f"{number}.txt"))
     if not first.fails:
         return first
@@ -133,8 +133,8 @@ def run(number: int, cell: Cell, directory: Path, most: float = math.inf) -> Cou
 def _run(job: tuple[int, Path, float]) -> Count:
     from null_cells import CELLS
 
-    number, directory, most = job
-    return run(number, CELLS[number], directory, most)
+    number, directory, limit = job
+    return run(number, CELLS[number], directory, limit)
 
 
 def main() -> int:
@@ -147,8 +147,8 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: one for each core")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    most = QUICK if arguments.quick else math.inf
-    jobs = [(number, arguments.out, most) for number, cell in enumerate(CELLS) if arguments.only in cell.name]
+    limit = QUICK if arguments.quick else math.inf
+    jobs = [(number, arguments.out, limit) for number, cell in enumerate(CELLS) if arguments.only in cell.name]
     with ProcessPoolExecutor(arguments.processes) as pool:
         counts = list(tqdm(pool.map(_run, jobs), total=len(jobs), unit="cell"))
     print(markdown([count.row for count in counts if count.cell.kind == "null"]))

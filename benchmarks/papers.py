@@ -83,7 +83,7 @@ def frequency(run: Callable[..., Path], model: str) -> Comparison:
     """Table 1 and, for a decoder, table 2 (plain sampling; MAUVE with `--features gpt2-large`)."""
     effect = BiasEffect.load(run("frequency", corpus="webtext", layout="texts"))
     kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
-    ours = {"with all": kl[:, 1.0].iloc[0]} | kl[:, 0.0].to_dict()
+    ours = {"with all": kl[:, 1.0].iloc[0], **kl[:, 0.0]}
     numbers = [
         Number(f"KL(u‖q) {bias if bias == 'with all' else f'without b_{bias}'}", ours[bias], value)
         for bias, value in KL[model].items()
@@ -96,8 +96,8 @@ def frequency(run: Callable[..., Path], model: str) -> Comparison:
         text = GenerationStudy.load(run("generation", corpus="webtext", decoders="sample", scales=scales, n="100"))
         metrics = text.metrics.query("decoder == 'sample'").set_index("scale")
         for scale, values in TEXT[model].items():
-            numbers += [Number(f"{what}, λ = {scale:g}", metrics.loc[scale, what], value)
-                      for what, value in zip(MEASURES, values, strict=True)]  # fmt: skip
+            numbers += [Number(f"{measure_name}, λ = {scale:g}", metrics.loc[scale, measure_name], value)
+                      for measure_name, value in zip(MEASURES, values, strict=True)]  # fmt: skip
         if (n := text.provenance["n_prompts"]) != 100:
             differs.append(f"the run has {n} prompts, the paper 100")
     return numbers, differs
@@ -118,8 +118,8 @@ def attention(run: Callable[..., Path], model: str, published: pd.DataFrame | No
     ]  # fmt: skip
     for row in study.by_layer.itertuples():
         for measure in ("sum", "mean"):
-            what = f"figure 2: layer {row.layer + 1}, {row.key_class}, {measure} over its keys"
-            numbers.append(Number(what, getattr(row, measure), np.nan))
+            label = f"figure 2: layer {row.layer + 1}, {row.key_class}, {measure} over its keys"
+            numbers.append(Number(label, getattr(row, measure), np.nan))
     differs = _other_text(study.provenance, "stsb", None)
     if len(table) < N_CONTRIBUTIONS:
         differs.append(f"{len(table)} of the {N_CONTRIBUTIONS} numbers of table 1 are compared; give --published")
@@ -197,7 +197,8 @@ PAPERS: dict[int, tuple[Callable[..., Comparison], Sequence[str]]] = {
 
 def _other_text(provenance: dict[str, Any], corpus: str, limit: int | None) -> list[str]:
     """How the text that was read differs from the paper's."""
-    read, n_texts = provenance["corpus"], provenance.get("limit")
+    read = provenance["corpus"]
+    n_texts = provenance.get("limit")
     differs = [] if read == corpus else [f"the text is {read}, the paper's is {corpus}"]
     if n_texts not in (None, limit):
         theirs = "all of them" if limit is None else f"{limit:,}"
@@ -224,36 +225,40 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a model on the hub or in its cache")
     parser.add_argument("--out", type=Path, help="keep the runs here")
     parser.add_argument("--published", type=Path, help="a CSV file with the numbers of paper 2's table 1")
-    asked, more = parser.parse_known_args()
-    compare, published = PAPERS[asked.paper]
-    if asked.published is not None:
-        if asked.paper != 2:
+    arguments, extra = parser.parse_known_args()
+    compare, published = PAPERS[arguments.paper]
+    if arguments.published is not None:
+        if arguments.paper != 2:
             parser.error("--published is the table 1 of paper 2; give --paper 2")
-        compare = partial(compare, published=read_table_1(asked.published))
-    name = asked.model.rpartition("/")[2].lower()
+        compare = partial(compare, published=read_table_1(arguments.published))
+    name = arguments.model.rpartition("/")[2].lower()
     if name not in published:
-        parser.error(f"paper {asked.paper} has no numbers for {asked.model}; it has them for {', '.join(published)}")
-    given = {flag for flag in more if flag.startswith("--")}
+        parser.error(
+            f"paper {arguments.paper} has no numbers for {arguments.model}; it has them for {', '.join(published)}"
+        )
+    given_flags = {flag for flag in extra if flag.startswith("--")}
     with tempfile.TemporaryDirectory() as temporary:
-        out = asked.out or Path(temporary)
+        out = arguments.out or Path(temporary)
 
         def run(command: str, *, paper: bool = False, **options: str) -> Path:
             """Run a command with its options, unless they were given; returns where its result is."""
-            own = [part for key, value in options.items() if f"--{key}" not in given for part in (f"--{key}", value)]
-            own += ["--paper"] if paper or command == "frequency" else []
-            known = _known(command, more)
-            if code := interp([command, "--model", asked.model, *own, *known, "--out", str(out)]):
+            flags = [
+                part for key, value in options.items() if f"--{key}" not in given_flags for part in (f"--{key}", value)
+            ]
+            flags += ["--paper"] if paper or command == "frequency" else []
+            command_flags = _known(command, extra)
+            if code := interp([command, "--model", arguments.model, *flags, *command_flags, "--out", str(out)]):
                 raise SystemExit(code)
             return out
 
         numbers, differs = compare(run, name)
-    print(f"\n{asked.model}, paper {asked.paper}")
+    print(f"\n{arguments.model}, paper {arguments.paper}")
     for line in differs:
         print(f"- differs: {line}")
     print("\n" + markdown(table(numbers)))
 
 
-def _known(command: str, more: Sequence[str]) -> list[str]:
+def _known(command: str, extra: Sequence[str]) -> list[str]:
     """The given options that the command has, with their values."""
     from inspect import signature
 
@@ -261,13 +266,14 @@ def _known(command: str, more: Sequence[str]) -> list[str]:
     from interp.cli.analysis import command_of
 
     names = {f"--{name.replace('_', '-')}" for name in signature(command_of(load(command))).parameters}
-    kept, keep = [], False
-    for part in more:
+    flags = []
+    keep = False
+    for part in extra:
         if part.startswith("--"):
             keep = part in names or part.replace("--no-", "--") in names
         if keep:
-            kept.append(part)
-    return kept
+            flags.append(part)
+    return flags
 
 
 if __name__ == "__main__":

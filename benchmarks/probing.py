@@ -49,17 +49,17 @@ def one_fit(X: torch.Tensor, y: torch.Tensor, l0_strength: float, seed: int, ste
 def rows(quick: bool) -> Iterator[Row]:
     steps, repeats = (50, 1) if quick else (STEPS, 3)
     (X, y), (X_test, y_test) = samples(N, 1), samples(2_000, 2)
-    found: dict[str, Sparse] = {}
-    alone: dict[str, list[torch.Tensor]] = {}
+    results: dict[str, Sparse] = {}
+    one_by_one: dict[str, list[torch.Tensor]] = {}
     linear: dict[str, list[ClassifierMixin]] = {}
 
     def batched() -> None:
         many = y[..., None].expand(-1, -1, len(COLUMNS))
         l0_strengths, seeds = zip(*COLUMNS, strict=True)
-        found["sparse"] = fit_sparse(X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
+        results["sparse"] = fit_sparse(X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
 
     def one_at_a_time() -> None:
-        alone["open"] = [one_fit(X[0], y[0], l0_strength, 0, steps) for l0_strength in L0_STRENGTHS]
+        one_by_one["open"] = [one_fit(X[0], y[0], l0_strength, 0, steps) for l0_strength in L0_STRENGTHS]
 
     def scikit_learn(solver: str, C: float) -> LogisticRegression:
         return LogisticRegression(
@@ -74,22 +74,22 @@ def rows(quick: bool) -> Iterator[Row]:
     def by_l1(name: str) -> None:
         linear[name] = [makers[name](C).fit(X[0].numpy(), y[0].numpy()) for C in (CS[:2] if quick else CS)]
 
-    contestants = {"interp": batched, "alone": one_at_a_time} | {name: partial(by_l1, name) for name in makers}
+    contestants = {"interp": batched, "alone": one_at_a_time, **{name: partial(by_l1, name) for name in makers}}
     seconds = alternate(contestants, repeats=repeats)
 
-    on = f"{TASKS} tasks × 6 λ × {len(SEEDS)} seeds, N = {N:,}, d = {D}"
+    workload = f"{TASKS} tasks × 6 λ × {len(SEEDS)} seeds, N = {N:,}, d = {D}"
     place = [COLUMNS.index((l0_strength, 0)) for l0_strength in L0_STRENGTHS]
-    differ = float(((found["sparse"].gate[0, place] > 0) != torch.stack(alone["open"])).float().mean())
+    differ = float(((results["sparse"].gate[0, place] > 0) != torch.stack(one_by_one["open"])).float().mean())
     times = TASKS * len(SEEDS)
     yield row(
-        WHAT, on, seconds["interp"], other=("torch, one at a time", seconds["alone"].times(times)),
+        WHAT, workload, seconds["interp"], other=("torch, one at a time", seconds["alone"].times(times)),
         note=agrees("share of gates that differ", differ, 0.01),
     )  # fmt: skip
-    right = ((X_test[0] @ found["sparse"].coefficients[0].T > 0) == y_test[0, :, None].bool()).double().mean(0)
+    right = ((X_test[0] @ results["sparse"].coefficients[0].T > 0) == y_test[0, :, None].bool()).double().mean(0)
     for name in makers:
         best = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in linear[name])
         compared = f"best test accuracy {best:.3f}, interp's {float(right[place].max()):.3f}"
-        yield row(WHAT, on, seconds["interp"], other=(name, seconds[name].times(times)), note=compared)
+        yield row(WHAT, workload, seconds["interp"], other=(name, seconds[name].times(times)), note=compared)
 
 
 if __name__ == "__main__":

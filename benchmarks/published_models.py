@@ -43,8 +43,8 @@ def rows(quick: bool) -> Iterator[Row]:
         for backend in ("hooked", "bridge"):
             ours = partial(interp.load, directory, dtype=dtype, backend=backend)
             seconds = measure({"interp": ours, "other": partial(by_transformers, directory, dtype)})
-            on = f"{SMOLLM2}, {backend}, {str(dtype).removeprefix('torch.')}"
-            yield row(LOAD, on, seconds["interp"], other=("transformers", seconds["other"]))
+            workload = f"{SMOLLM2}, {backend}, {str(dtype).removeprefix('torch.')}"
+            yield row(LOAD, workload, seconds["interp"], other=("transformers", seconds["other"]))
     model = interp.load(directory)
     plain = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
@@ -101,7 +101,7 @@ def last_states(plain: transformers.PreTrainedModel, tokens: torch.Tensor, mask:
 
 
 def compared(
-    what: str, n: int, measure: Callable[..., dict], ours: Callable[[], object], theirs: Callable[[], np.ndarray]
+    title: str, n: int, measure: Callable[..., dict], ours: Callable[[], object], theirs: Callable[[], np.ndarray]
 ) -> Row:
     results = {"interp": ours(), "other": theirs()}
     note = ""
@@ -109,7 +109,7 @@ def compared(
         difference = float(np.abs(results["interp"] - results["other"]).max())
         note = agrees("largest difference, nats", difference, 1e-3)
     seconds = measure({"interp": ours, "other": theirs})
-    return row(what, f"{SMOLLM2}, {n} sentences", seconds["interp"], other=(SENTENCES, seconds["other"]), note=note)
+    return row(title, f"{SMOLLM2}, {n} sentences", seconds["interp"], other=(SENTENCES, seconds["other"]), note=note)
 
 
 def fitted(model: object, plain: transformers.PreTrainedModel, measure: Callable[..., dict]) -> Row:

@@ -70,9 +70,10 @@ def divided(ask: Callable[[], object]) -> str:
     plain = {kind: kind.hooks for kind in kinds if "hooks" in vars(kind)}
     run = reading._run
 
-    def counted(*given: Any) -> None:
-        began, inside = time.process_time(), sum(seconds.values())
-        run(*given)
+    def counted(*arguments: Any) -> None:
+        began = time.process_time()
+        inside = sum(seconds.values())
+        run(*arguments)
         seconds["forward passes"] += time.process_time() - began - (sum(seconds.values()) - inside)
 
     try:
@@ -81,13 +82,13 @@ def divided(ask: Callable[[], object]) -> str:
         reading._run = counted
         began = time.process_time()
         ask()
-        whole = time.process_time() - began
+        total = time.process_time() - began
     finally:
         reading._run = run
         for kind, hooks in plain.items():
             kind.hooks = hooks  # type: ignore[method-assign]
-    seconds["the rest"] = whole - sum(seconds.values())
-    return ", ".join(f"{name} {spent / whole:.0%}" for name, spent in seconds.most_common() if spent > whole / 100)
+    seconds["the rest"] = total - sum(seconds.values())
+    return ", ".join(f"{name} {spent / total:.0%}" for name, spent in seconds.most_common() if spent > total / 100)
 
 
 def descendants(kind: type) -> Iterator[type]:
@@ -105,7 +106,8 @@ def timed(hooks: Callable[..., Any], seconds: Counter[str]) -> Callable[..., Any
         ]
 
     def measured(function: Callable[..., Any], kind: str, activation: Tensor, hook: Any) -> Any:
-        began, inside = time.process_time(), sum(seconds.values())
+        began = time.process_time()
+        inside = sum(seconds.values())
         value = function(activation, hook)
         seconds[kind] += time.process_time() - began - (sum(seconds.values()) - inside)
         return value

@@ -28,11 +28,11 @@ class Clock:
         self.seconds, self.depth = 0.0, 0
 
     def timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any, **options: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
             self.depth += 1
             start = time.perf_counter()
             try:
-                return work(*given, **options)
+                return work(*arguments, **options)
             finally:
                 self.depth -= 1
                 if not self.depth:
@@ -58,13 +58,15 @@ def rows(quick: bool) -> Iterator[Row]:
             start = time.perf_counter()
             with contextlib.redirect_stdout(io.StringIO()):
                 code = main(["report", "--model", model, "--out", out, *small])
-            whole = time.perf_counter() - start
+            total = time.perf_counter() - start
         if code:
             sys.exit(f"interp report ended with exit code {code}")
-        shares = {name: clock.seconds / whole for name, clock in clocks.items()}
+        shares = {name: clock.seconds / total for name, clock in clocks.items()}
         shares["forward passes"] -= shares["hooks in them"]
         note = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        yield note_only("interp report", f"{model}, bundled text and pairs", note) | {"interp, s": f"{whole:.0f}"}
+        row = note_only("interp report", f"{model}, bundled text and pairs", note)
+        row["interp, s"] = f"{total:.0f}"
+        yield row
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Ended(NamedTuple):
         return self.code == 0 or (self.code == 2 and any(words in self.said for words in _ENDED))
 
 
-def start(line: list[str], said: Path, *, largest: int | None = None, rank: dict[str, str] | None = None) -> int:
+def start(line: list[str], log: Path, *, largest: int | None = None, rank: dict[str, str] | None = None) -> int:
     """Start a command line of interp, or of `tools/train.py` if it begins with `train`; returns the process id.
 
     Args:
@@ -63,7 +63,7 @@ def start(line: list[str], said: Path, *, largest: int | None = None, rank: dict
     if pid:
         return pid
     try:
-        for number, file in ((1, os.devnull), (2, said)):
+        for number, file in ((1, os.devnull), (2, log)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background processes ignore it
         interp.passes.reading.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
@@ -82,7 +82,7 @@ def start(line: list[str], said: Path, *, largest: int | None = None, rank: dict
 
 def run(
     line: list[str],
-    said: Path,
+    log: Path,
     *,
     after: float | None = None,
     sends: signal.Signals = signal.SIGKILL,
@@ -90,17 +90,17 @@ def run(
 ) -> Ended:
     """Run a command line to its end, or send it a signal after some seconds."""
     began = time.monotonic()
-    pid = start(line, said, largest=largest)
+    pid = start(line, log, largest=largest)
     if after is not None:
         while time.monotonic() - began < after and not _has_ended(pid):
             time.sleep(0.002)
         if time.monotonic() - began >= after:
             os.kill(pid, sends)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return Ended(code, said.read_text(encoding="utf-8"), time.monotonic() - began)
+    return Ended(code, log.read_text(encoding="utf-8"), time.monotonic() - began)
 
 
-def run_ranks(line: list[str], said: Path, *, after: float | None = None, victim: int = 0, ranks: int = 2) -> Ended:
+def run_ranks(line: list[str], log: Path, *, after: float | None = None, victim: int = 0, ranks: int = 2) -> Ended:
     """Run a command line on several processes in the environment of torchrun, and kill one of them after some seconds.
 
     When a process fails, the others are told to end, as torchrun does. The exit code is that of the victim, or else the
@@ -109,27 +109,29 @@ def run_ranks(line: list[str], said: Path, *, after: float | None = None, victim
     began = time.monotonic()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    place |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-    files = [said.with_name(f"{said.name}-{rank}") for rank in range(ranks)]
-    running = {
-        rank: start(line, file, rank=place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank, file in enumerate(files)
-    }
-    pids, code = dict(running), 0
-    told: float | None = None
+        port = str(free.getsockname()[1])
+    group = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+    }  # fmt: skip
+    files = [log.with_name(f"{log.name}-{rank}") for rank in range(ranks)]
+    running = {}
+    for rank, file in enumerate(files):
+        running[rank] = start(line, file, rank=dict(group, RANK=str(rank), LOCAL_RANK=str(rank)))
+    pids = dict(running)
+    code = 0
+    signalled: float | None = None
     while running:
-        now = time.monotonic() - began
-        if after is not None and now >= after and victim in running:
+        elapsed = time.monotonic() - began
+        if after is not None and elapsed >= after and victim in running:
             os.kill(pids[victim], signal.SIGKILL)
             after = None
         for rank in [rank for rank, pid in running.items() if _has_ended(pid)]:
             ended = os.waitstatus_to_exitcode(os.waitpid(running.pop(rank), 0)[1])
             code = ended if rank == victim and ended else code or ended
-        if code and running and (told is None or now - told > _PATIENCE):
+        if code and running and (signalled is None or elapsed - signalled > _PATIENCE):
             for pid in running.values():
-                os.kill(pid, signal.SIGTERM if told is None else signal.SIGKILL)
-            told = now
+                os.kill(pid, signal.SIGTERM if signalled is None else signal.SIGKILL)
+            signalled = elapsed
         time.sleep(0.002)
     return Ended(code, "\n".join(file.read_text(encoding="utf-8") for file in files), time.monotonic() - began)
 
@@ -138,10 +140,10 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def run_together(lines: list[list[str]], said: Path) -> list[Ended]:
+def run_together(lines: list[list[str]], log: Path) -> list[Ended]:
     """Run command lines at the same time, and wait for all."""
     began = time.monotonic()
-    files = [said.with_name(f"{said.name}-{number}") for number in range(len(lines))]
+    files = [log.with_name(f"{log.name}-{number}") for number in range(len(lines))]
     pids = [start(line, file) for line, file in zip(lines, files, strict=True)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     seconds = time.monotonic() - began
@@ -150,11 +152,11 @@ def run_together(lines: list[list[str]], said: Path) -> list[Ended]:
 
 def contents(out: Path) -> dict[str, bytes]:
     """What a run wrote, by path, without the entries that depend on its time."""
-    found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-    for name in [name for name in found if name.endswith("training.json")]:
-        record = json.loads(found[name])
-        found[name] = json.dumps({key: value for key, value in record.items() if key not in _TIMED}).encode()
-    return found
+    files = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    for name in [name for name in files if name.endswith("training.json")]:
+        record = json.loads(files[name])
+        files[name] = json.dumps({key: value for key, value in record.items() if key not in _TIMED}).encode()
+    return files
 
 
 def truncated(out: Path) -> list[str]:
@@ -172,14 +174,14 @@ def truncated(out: Path) -> list[str]:
         ".html": lambda path: path.read_text(encoding="utf-8").rindex("</html>"),
         ".pt": training.run.load_resume,
     }
-    found = []
+    unreadable = []
     for path in out.rglob("*"):
         if path.is_file() and not any(".tmp" in part for part in path.relative_to(out).parts):
             try:
                 readers.get(path.suffix, lambda path: None)(path)
             except Exception as error:
-                found.append(f"{path.relative_to(out)} ({type(error).__name__})")
-    return found
+                unreadable.append(f"{path.relative_to(out)} ({type(error).__name__})")
+    return unreadable
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def command_line(arguments: list[str], processes: int, folder: Path, threads: in
     start = time.perf_counter()
     done = subprocess.run(
         [*launch, str(script), *arguments, "--out", str(folder / "out"), "--overwrite"],
-        env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True, check=False,
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         sys.exit(done.stderr)
@@ -64,24 +64,24 @@ def rows(quick: bool) -> Iterator[Row]:
         for name in ("frequency",) if quick else ("frequency", "attention"):
             arguments = [name, "--model", "tiny-gpt2", "--corpus", str(corpus), *(["--limit", "20"] if quick else [])]
             analysis: dict[int, list[float]] = {1: [], 2: []}
-            whole: dict[int, list[float]] = {1: [], 2: []}
+            command: dict[int, list[float]] = {1: [], 2: []}
             for _ in range(repeats):
                 for processes in (1, 2):
                     inside, outside = command_line(arguments, processes, folder)
                     analysis[processes].append(inside)
-                    whole[processes].append(outside)
+                    command[processes].append(outside)
             threads = max(2, os.cpu_count() or 2)
             threaded = [command_line(arguments, 1, folder, threads)[0] for _ in range(repeats)]
             yield row(
                 f"interp {name} in two processes", "tiny-gpt2, the analysis itself", Measured(analysis[2]),
                 other=(f"one process of {threads} threads", Measured(threaded)), note="one thread per process",
             )  # fmt: skip
-            for what, seconds in (
+            for scope, seconds in (
                 ("the analysis itself", analysis),
-                ("the whole command, with imports and page", whole),
+                ("the whole command, with imports and page", command),
             ):
                 yield row(
-                    f"interp {name} in two processes", f"tiny-gpt2, {what}", Measured(seconds[2]),
+                    f"interp {name} in two processes", f"tiny-gpt2, {scope}", Measured(seconds[2]),
                     other=("one process of one thread", Measured(seconds[1])), note="one thread per process",
                 )  # fmt: skip
 

@@ -29,15 +29,15 @@ EPSILON = 0.3
 @torch.no_grad()
 def over_saved_patterns(hf: transformers.PreTrainedModel, ids: torch.Tensor) -> np.ndarray:
     """Mean α of the first position and the share of rows above ε, `[2, layer, head]`, from all patterns at once."""
-    saved = [torch.stack(hf.transformer(one[None], output_attentions=True).attentions, 1) for one in ids]
+    saved = [torch.stack(hf.transformer(row[None], output_attentions=True).attentions, 1) for row in ids]
     drawn = torch.cat(saved)[..., 0].double().mean(-1)
     return torch.stack([drawn.mean(0), (drawn > EPSILON).double().mean(0)]).numpy()
 
 
 def difference(table: pd.DataFrame, plain: np.ndarray) -> str:
     first = table[table["first_position"] == 0]
-    found = np.stack([first[name].to_numpy(float).reshape(plain.shape[1:]) for name in ("attention", "rate")])
-    return agrees("largest difference of attention and rate", np.abs(found - plain).max(), 1e-6)
+    means = np.stack([first[name].to_numpy(float).reshape(plain.shape[1:]) for name in ("attention", "rate")])
+    return agrees("largest difference of attention and rate", np.abs(means - plain).max(), 1e-6)
 
 
 def observers(model: Model) -> tuple[Sinks, MassiveActivations, MassiveWriters]:
@@ -54,15 +54,15 @@ def rows(quick: bool) -> Iterator[Row]:
         ids = tokens(2 if quick else 4, lengths[0], 50_257)
         batches = corpora.batches(model, ids, batch_size=1)
         patterns = [(hook_name(model, "pattern", layer), lambda pattern, hook: None) for layer in range(12)]
-        found = {}
+        results = {}
 
         def ours() -> None:
             sinks, massive, writers = observers(model)
             observe(model, batches, sinks, massive, writers, progress=False)
-            found["interp"], found["writers"] = sinks.table, writers.table
+            results["interp"], results["writers"] = sinks.table, writers.table
 
         def plain() -> None:
-            found["plain"] = over_saved_patterns(hf, ids)
+            results["plain"] = over_saved_patterns(hf, ids)
 
         @torch.no_grad()
         def forward() -> None:
@@ -71,15 +71,15 @@ def rows(quick: bool) -> Iterator[Row]:
 
         contestants = {"interp": ours, "plain": plain, "forward": forward}
         seconds = alternate(contestants, repeats=1 if quick else 3)
-        assert len(found["writers"])
+        assert len(results["writers"])
         yield row(
             WHAT, f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens", seconds["interp"],
             other=("transformers, all patterns saved, then summed", seconds["plain"]),
             floor=("HookedTransformer with patterns, no head", seconds["forward"]),
-            note=difference(found["interp"], found["plain"]),
+            note=difference(results["interp"], results["plain"]),
         )  # fmt: skip
         yield note_only(
-            WHAT, f"{GPT2}, one row of {', '.join(f'{one:,}' for one in lengths)} tokens", memory(model, lengths)
+            WHAT, f"{GPT2}, one row of {', '.join(f'{length:,}' for length in lengths)} tokens", memory(model, lengths)
         )
 
 
@@ -88,10 +88,10 @@ def memory(model: Model, lengths: Sequence[int]) -> str:
     added = []
     for length in lengths:
         batches = corpora.batches(model, tokens(1, length, 50_257), batch_size=1)
-        alone = {"interp": partial(observe, model, batches, *observers(model), progress=False)}
-        added.append(alternate(alone, repeats=0)["interp"].memory)
+        contestant = {"interp": partial(observe, model, batches, *observers(model), progress=False)}
+        added.append(alternate(contestant, repeats=0)["interp"].memory)
     saved = [12 * 12 * length**2 * 4 / 2**20 for length in lengths]
-    ours, theirs = (" / ".join(f"{one:,.0f}" for one in values) for values in (added, saved))
+    ours, theirs = (" / ".join(f"{mebibytes:,.0f}" for mebibytes in values) for values in (added, saved))
     return f"interp adds {ours} MiB; the patterns would take {theirs} MiB"
 
 

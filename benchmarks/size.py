@@ -92,26 +92,26 @@ def saved(config: transformers.PretrainedConfig, dtype: torch.dtype, folder: Pat
         drawn = torch.empty(value.shape, dtype=dtype).normal_(0, 0.02, generator=generator)
         tensors[name] = drawn if value.ndim > 1 else drawn + 1
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return sum(one.numel() * one.element_size() for one in tensors.values()) / 2**20
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / 2**20
 
 
-def measured(script: str, folder: Path, what: str, length: int) -> tuple[float, float]:
+def measured(script: str, folder: Path, backend: str, length: int) -> tuple[float, float]:
     """The peak in MiB, and the seconds."""
-    run = [sys.executable, "-c", START + script, str(folder), what, str(length)]
-    freed_at_once = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc otherwise keeps freed memory
+    run = [sys.executable, "-c", START + script, str(folder), backend, str(length)]
+    freed_at_once = dict(os.environ, MALLOC_MMAP_THRESHOLD_="131072")  # glibc otherwise keeps freed memory
     done = subprocess.run(run, capture_output=True, text=True, check=True, env=freed_at_once)
     peak, seconds = json.loads(done.stdout.splitlines()[-1])
     return peak, seconds
 
 
 def alternating(script: str, folder: Path, length: int, repeats: int) -> dict[str, Measured]:
-    found: dict[str, list[tuple[float, float]]] = {"transformers": [], "hooked": [], "bridge": []}
+    measurements: dict[str, list[tuple[float, float]]] = {"transformers": [], "hooked": [], "bridge": []}
     for _ in range(repeats):
-        for what, runs in found.items():
-            runs.append(measured(script, folder, what, length))
+        for backend, runs in measurements.items():
+            runs.append(measured(script, folder, backend, length))
     return {
-        what: Measured([seconds for _, seconds in runs], statistics.median(peak for peak, _ in runs))
-        for what, runs in found.items()
+        backend: Measured([seconds for _, seconds in runs], statistics.median(peak for peak, _ in runs))
+        for backend, runs in measurements.items()
     }
 
 
@@ -124,19 +124,20 @@ def rows(quick: bool) -> Iterator[Row]:
             folder = Path(temporary)
             weights = saved(config, torch.bfloat16 if name == LLAMA else torch.float32, folder)
             took = alternating(LOADS, folder, 32, repeats)
-            for what in ("hooked", "bridge"):
+            for backend in ("hooked", "bridge"):
                 floor = ("transformers, loading and one forward pass", took["transformers"])
-                note = f"peak {took[what].memory / weights:.2f} × the weights"
-                yield row(f"interp.load, {what}", name, took[what], floor=floor, note=note)
+                note = f"peak {took[backend].memory / weights:.2f} × the weights"
+                yield row(f"interp.load, {backend}", name, took[backend], floor=floor, note=note)
     with tempfile.TemporaryDirectory() as temporary:
-        folder, length = Path(temporary), 1_024 if quick else 8_192
+        folder = Path(temporary)
+        length = 1_024 if quick else 8_192
         saved(LONG, torch.float32, folder)
         took = alternating(READS, folder, length, repeats)
-        for what in ("hooked", "bridge"):
-            note = f"peak {took[what].memory / took['transformers'].memory:.2f} × that of transformers"
-            on = f"4 layers, d 512, 8 heads, a row of {length:,} tokens, without the head"
+        for backend in ("hooked", "bridge"):
+            note = f"peak {took[backend].memory / took['transformers'].memory:.2f} × that of transformers"
+            workload = f"4 layers, d 512, 8 heads, a row of {length:,} tokens, without the head"
             floor = ("transformers, sdpa, with hidden states", took["transformers"])
-            yield row(f"contributions and profiles, {what}", on, took[what], floor=floor, note=note)
+            yield row(f"contributions and profiles, {backend}", workload, took[backend], floor=floor, note=note)
 
 
 if __name__ == "__main__":

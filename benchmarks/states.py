@@ -6,6 +6,7 @@ padding do not need.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,16 +37,16 @@ def by_transformers(hf: transformers.PreTrainedModel, batches: list[Batch]) -> l
 def by_cache(model: HookedTransformer, batches: list[Batch]) -> list[torch.Tensor]:
     names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.cfg.n_layers)]
     names.append(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post")
-    found = []
+    states = []
     for batch in batches:
         _, cache = model.run_with_cache(batch.tokens, stop_at_layer=model.cfg.n_layers, names_filter=names)
-        found.append(torch.stack([cache[name][_last(batch)] for name in names]))
-    return found
+        states.append(torch.stack([cache[name][_last(batch)] for name in names]))
+    return states
 
 
 @torch.no_grad()
 def by_nnsight(traced: NNsight, batches: list[Batch]) -> list[torch.Tensor]:
-    found = []
+    stacked = []
     for batch in batches:
         where = _last(batch)
         with traced.trace(input_ids=batch.tokens, use_cache=False):
@@ -53,8 +54,8 @@ def by_nnsight(traced: NNsight, batches: list[Batch]) -> list[torch.Tensor]:
             for block in traced.h:
                 states.append(block.output[where].save())
             states.save()
-        found.append(torch.stack(list(states)))
-    return found
+        stacked.append(torch.stack(list(states)))
+    return stacked
 
 
 def _last(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,7 +70,7 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
         numbered = list(batches_of(model, rows))
         batches = [batch for _, batch in numbered]
         traced = NNsight(hf.base_model)
-        found = {}
+        results = {}
 
         @torch.no_grad()
         def forward() -> None:
@@ -82,35 +83,38 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
                 model(batch.tokens, stop_at_layer=model.cfg.n_layers)
 
         def ours() -> None:
-            found["interp"] = probing.collect(model, table, bos=False, progress=False)
+            results["interp"] = probing.collect(model, table, bos=False, progress=False)
 
-        def keep(name: str, by: object, of: object) -> None:
-            found[name] = by(of, batches)
+        def keep(name: str, by: object, subject: object) -> None:
+            results[name] = by(subject, batches)
 
-        others = {
+        methods = {
             "transformers, output_hidden_states": (by_transformers, hf),
             "run_with_cache": (by_cache, model),
             "nnsight, trace": (by_nnsight, traced),
         }
         contestants = {"interp": ours, "transformers": forward, "HookedTransformer": hooked}
-        contestants |= {name: lambda name=name: keep(name, *others[name]) for name in others}
+        for method in methods:
+            contestants[method] = partial(keep, method, *methods[method])
         seconds = alternate(contestants, repeats=repeats)
-        here = np.stack([found["interp"].load(state) for state in found["interp"].states]).reshape(
+        here = np.stack([results["interp"].load(state) for state in results["interp"].states]).reshape(
             model.cfg.n_layers + 1, -1, model.cfg.d_model
         )
-        on = f"{name}, {len(sentences):,} sentences"
-        for name in others:
+        workload = f"{name}, {len(sentences):,} sentences"
+        for name in methods:
             differ = 0.0
-            for (numbers, _), part in zip(numbered, found[name], strict=True):
+            for (numbers, _), part in zip(numbered, results[name], strict=True):
                 # transformers' last hidden state comes after the final norm
                 blocks = slice(0, -1) if "transformers" in name else slice(None)
                 differ = max(differ, float(np.abs(here[:, numbers][blocks] - part.numpy()[blocks]).max()))
             yield row(
-                STATES, on, seconds["interp"], other=(name, seconds[name]),
+                STATES, workload, seconds["interp"], other=(name, seconds[name]),
                 floor=("transformers, no head", seconds["transformers"]),
                 note=agrees("largest difference", differ, 1e-4),
             )  # fmt: skip
-        yield row(STATES, on, seconds["interp"], floor=("HookedTransformer, no head", seconds["HookedTransformer"]))
+        yield row(
+            STATES, workload, seconds["interp"], floor=("HookedTransformer, no head", seconds["HookedTransformer"])
+        )
 
 
 def rows(quick: bool) -> Iterator[Row]:

@@ -68,7 +68,7 @@ def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
     pairs = folder / "pairs.jsonl"
     table = interp.corpora.pairs.load("bundled", limit=40)
     table[table["UID"].isin(table["UID"].unique()[:4])].to_json(pairs, orient="records", lines=True)
-    n = lambda whole: str(max(20, round(whole * share)))  # noqa: E731
+    n = lambda n_full: str(max(20, round(n_full * share)))  # noqa: E731
     model = ["--model", "tiny-gpt2", "--backend", backend]
     read = [*model, "--corpus", str(corpus), "--limit"]
     return {
@@ -82,65 +82,68 @@ def commands(folder: Path, share: float, backend: str) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def compare(found: Found, whole: dict[str, bytes], out: Path, ended: Ended) -> None:
+def compare(counts: Found, expected: dict[str, bytes], out: Path, ended: Ended) -> None:
     """Check a run that came to its end, and remove its files. `out` is named after what interrupted it."""
-    found.ends += 1
+    counts.ends += 1
     if not ended.is_done:
-        found.wrong.append(f"{out.name}: exit code {ended.code}: {ended.said.strip()[-300:]}")
+        counts.wrong.append(f"{out.name}: exit code {ended.code}: {ended.said.strip()[-300:]}")
     here = contents(out)
-    found.different += [f"{out.name}/{name}" for name, value in whole.items() if here.get(name) != value]
-    found.left += [f"{out.name}/{name}" for name in here if name not in whole]
+    counts.different += [f"{out.name}/{name}" for name, value in expected.items() if here.get(name) != value]
+    counts.left += [f"{out.name}/{name}" for name in here if name not in expected]
     shutil.rmtree(out)
 
 
 def killed(
-    found: Found, interrupted: Interrupted, out: Path, whole: dict[str, bytes], seconds: float, moments: list[float]
+    counts: Found, interrupted: Interrupted, out: Path, expected: dict[str, bytes], seconds: float, moments: list[float]
 ) -> int:
     """SIGKILL at each of the moments, which are shares of `seconds`; returns the number of kills.
 
     If a run comes to its end before it is killed, the seconds were too many.
     """
-    waiting, kills, is_first = list(moments), 0, True
+    waiting = list(moments)
+    kills = 0
+    is_first = True
     while waiting:
         moment = waiting[0 if is_first else -1]
         ended = interrupted(out, moment * seconds)
         if ended.code == -signal.SIGKILL:
             waiting.remove(moment)
-            kills, is_first = kills + 1, False
-            found.truncated += truncated(out) if out.exists() else []
+            kills = kills + 1
+            is_first = False
+            counts.truncated += truncated(out) if out.exists() else []
         else:
             if is_first:
                 seconds = 0.98 * ended.seconds
-            compare(found, whole, out, ended)
+            compare(counts, expected, out, ended)
             is_first = True
     if not is_first:
-        compare(found, whole, out, interrupted(out, None))
+        compare(counts, expected, out, interrupted(out, None))
     return kills
 
 
-def stopped(found: Found, stops: Stopped, out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
+def stopped(counts: Found, stops: Stopped, out: Path, expected: dict[str, bytes], moments: list[float]) -> None:
     """SIGINT (Ctrl-C) at each of the moments: exit code 130, a message that is true, and a restart that completes."""
     for moment in moments:
         ended = stops(out, after=moment, sends=signal.SIGINT)
         if ended.is_done:
             shutil.rmtree(out)
             continue
-        found.stops += 1
+        counts.stops += 1
         if ended.code != 130 or "interp: error: stopped" not in ended.said or "Traceback" in ended.said:
-            found.wrong.append(f"Ctrl-C after {moment:.2f} s: exit code {ended.code}: {ended.said.strip()[-300:]}")
-        kept = [path for path in out.rglob("*") if path.is_file() and path.name != "started.json"]
-        if ("the same command resumes" in ended.said) != bool(kept):
-            found.wrong.append(f"Ctrl-C after {moment:.2f} s left {len(kept)} files: {ended.said.strip()[-300:]}")
+            counts.wrong.append(f"Ctrl-C after {moment:.2f} s: exit code {ended.code}: {ended.said.strip()[-300:]}")
+        files = [path for path in out.rglob("*") if path.is_file() and path.name != "started.json"]
+        if ("the same command resumes" in ended.said) != bool(files):
+            counts.wrong.append(f"Ctrl-C after {moment:.2f} s left {len(files)} files: {ended.said.strip()[-300:]}")
         if out.exists():
-            found.truncated += truncated(out)
-            found.left += [str(path) for path in out.rglob("*.tmp")]
-        compare(found, whole, out, stops(out))
+            counts.truncated += truncated(out)
+            counts.left += [str(path) for path in out.rglob("*.tmp")]
+        compare(counts, expected, out, stops(out))
 
 
-def full(found: Found, stops: Stopped, folder: Path, whole: dict[str, bytes], shares: list[float]) -> None:
+def full(counts: Found, stops: Stopped, folder: Path, expected: dict[str, bytes], shares: list[float]) -> None:
     """Room for only a share of the files: exit code 1, one line with the path, and a restart that completes."""
-    size = sum(map(len, whole.values()))
-    largest = max(map(len, whole.values()))
+    size = sum(map(len, expected.values()))
+    largest = max(map(len, expected.values()))
     for share in shares:
         with disk(folder, round(size * share)) as room:
             out = folder / "full"
@@ -148,19 +151,19 @@ def full(found: Found, stops: Stopped, folder: Path, whole: dict[str, bytes], sh
             if ended.is_done:
                 shutil.rmtree(out)
                 continue
-            found.full += 1
+            counts.full += 1
             lines = [line for line in ended.said.splitlines() if line.startswith("interp: error: ")]
             clear = len(lines) == 1 and "no room to write" in lines[0] and str(folder) in lines[0]
             if ended.code != 1 or not clear or "Traceback" in ended.said:
-                found.wrong.append(f"{share:.0%} of the disk: exit code {ended.code}: {ended.said.strip()[-300:]}")
-            found.truncated += truncated(folder)
-            found.left += [str(path) for path in folder.rglob("*.tmp")]
+                counts.wrong.append(f"{share:.0%} of the disk: exit code {ended.code}: {ended.said.strip()[-300:]}")
+            counts.truncated += truncated(folder)
+            counts.left += [str(path) for path in folder.rglob("*.tmp")]
             if room:
                 room()
-            compare(found, whole, out, stops(out))
+            compare(counts, expected, out, stops(out))
 
 
-def divided(found: Found, line: Line, folder: Path, times: int, rng: random.Random) -> None:
+def divided(counts: Found, line: Line, folder: Path, times: int, rng: random.Random) -> None:
     """SIGKILL of one of two processes under torchrun, and of the command that merges two parts."""
 
     def on_ranks(out: Path, after: float | None = None) -> Ended:
@@ -175,26 +178,26 @@ def divided(found: Found, line: Line, folder: Path, times: int, rng: random.Rand
     for index in range(2):
         part = run([*line(parts), "--shard", f"{index}/2"], said(parts))
         if part.code:
-            found.wrong.append(f"part {index}: exit code {part.code}: {part.said.strip()[-300:]}")
+            counts.wrong.append(f"part {index}: exit code {part.code}: {part.said.strip()[-300:]}")
     for name, interrupted in (("ranks", on_ranks), ("merges", merged)):
         undisturbed = folder / f"{name}-undisturbed"
         first = interrupted(undisturbed)
         if first.code:
-            found.wrong.append(f"{name}: exit code {first.code}: {first.said.strip()[-300:]}")
+            counts.wrong.append(f"{name}: exit code {first.code}: {first.said.strip()[-300:]}")
             continue
-        whole = contents(undisturbed)
-        kills = killed(found, interrupted, folder / name, whole, first.seconds, spread(times, rng))
-        setattr(found, name, kills)
+        expected = contents(undisturbed)
+        kills = killed(counts, interrupted, folder / name, expected, first.seconds, spread(times, rng))
+        setattr(counts, name, kills)
 
 
-def twice(found: Found, line: Line, out: Path, whole: dict[str, bytes], times: int) -> None:
+def twice(counts: Found, line: Line, out: Path, expected: dict[str, bytes], times: int) -> None:
     """The same command, started twice at the same time in the same directory."""
     for _ in range(times):
-        one, other = run_together([line(out), line(out)], said(out))
-        found.writers += 1
-        if not other.is_done or 0 not in (one.code, other.code):
-            found.wrong.append(f"second writer: exit code {other.code}: {other.said.strip()[-300:]}")
-        compare(found, whole, out, one)
+        first, other = run_together([line(out), line(out)], said(out))
+        counts.writers += 1
+        if not other.is_done or 0 not in (first.code, other.code):
+            counts.wrong.append(f"second writer: exit code {other.code}: {other.said.strip()[-300:]}")
+        compare(counts, expected, out, first)
 
 
 def said(out: Path) -> Path:
@@ -217,24 +220,24 @@ def measured(name: str, arguments: list[str], folder: Path, times: int, seed: in
     def line(out: Path) -> list[str]:
         return [*arguments, "--out", str(out)]
 
-    def alone(out: Path, after: float | None = None, **how: Any) -> Ended:
-        return run(line(out), said(out), after=after, **how)
+    def alone(out: Path, after: float | None = None, **options: Any) -> Ended:
+        return run(line(out), said(out), after=after, **options)
 
     undisturbed = folder / "undisturbed"
     first = alone(undisturbed)
     if first.code:
         sys.exit(f"{name} failed: {first.said}")
-    found = Found(seconds=first.seconds)
-    whole = contents(undisturbed)
-    found.kills = killed(found, alone, folder / "killed", whole, first.seconds, spread(times, rng))
-    some, few = max(1, times // 4), max(1, times // 10)
+    counts = Found(seconds=first.seconds)
+    expected = contents(undisturbed)
+    counts.kills = killed(counts, alone, folder / "killed", expected, first.seconds, spread(times, rng))
+    few_ranks, few = max(1, times // 4), max(1, times // 10)
     moments = [share * first.seconds for share in spread(max(1, times // 2), rng)]
-    stopped(found, alone, folder / "stopped", whole, moments)
-    full(found, alone, folder / "disk", whole, spread(few, rng))
-    twice(found, line, folder / "twice", whole, few)
+    stopped(counts, alone, folder / "stopped", expected, moments)
+    full(counts, alone, folder / "disk", expected, spread(few, rng))
+    twice(counts, line, folder / "twice", expected, few)
     if name not in UNDIVIDED:
-        divided(found, line, folder, some, rng)
-    return found
+        divided(counts, line, folder, few_ranks, rng)
+    return counts
 
 
 def counted(names: list[str]) -> str:

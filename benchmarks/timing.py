@@ -66,14 +66,14 @@ def _status(key: str) -> float:
 def ratio(over: Measured, under: Measured) -> str:
     """The median of the ratios within each round, with their range."""
     ratios = [a / b for a, b in zip(over.seconds, under.seconds, strict=True)]
-    shown = [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in (min(ratios), max(ratios))]
+    ends = [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in (min(ratios), max(ratios))]
     middle = statistics.median(ratios)
-    return f"{middle:.0f} ({'–'.join(shown)})" if middle >= 100 else f"{middle:.2f} ({'–'.join(shown)})"
+    return f"{middle:.0f} ({'–'.join(ends)})" if middle >= 100 else f"{middle:.2f} ({'–'.join(ends)})"
 
 
 def row(
-    what: str,
-    on: str,
+    title: str,
+    workload: str,
     ours: Measured,
     *,
     other: tuple[str, Measured] | None = None,
@@ -82,8 +82,8 @@ def row(
 ) -> Row:
     """A table row: what interp did, on what, compared with other code that does the same and with a forward pass."""
     return {
-        "what": what,
-        "on": on,
+        "what": title,
+        "on": workload,
         "compared with": _named(*other) if other else "",
         "it / interp": ratio(other[1], ours) if other else "",
         "forward": floor[0] if floor else "",
@@ -100,16 +100,16 @@ def _named(name: str, measured: Measured) -> str:
     return name if measured.factor == 1 else f"{name} (a part timed, × {measured.factor:,.0f})"
 
 
-def agrees(what: str, difference: float, tolerance: float) -> str:
+def agrees(title: str, difference: float, tolerance: float) -> str:
     """The difference in words. Exits if it is too large: a contestant with other results must not enter the table."""
     if not difference <= tolerance:
-        sys.exit(f"{what} differs by {difference:.1e}, more than {tolerance:.0e}")
-    return f"{what}: {difference:.0e}"
+        sys.exit(f"{title} differs by {difference:.1e}, more than {tolerance:.0e}")
+    return f"{title}: {difference:.0e}"
 
 
-def note_only(what: str, on: str, note: str) -> Row:
+def note_only(title: str, workload: str, note: str) -> Row:
     """A row for something that was counted, not timed."""
-    return dict.fromkeys(row("", "", Measured([1.0])), "") | {"what": what, "on": on, "note": note}
+    return dict(dict.fromkeys(row("", "", Measured([1.0])), ""), what=title, on=workload, note=note)
 
 
 def _mebibytes(measured: Measured) -> str:
@@ -136,16 +136,16 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def command(rows: Callable[[bool], Iterable[Row]], about: str) -> None:
+def command(rows: Callable[[bool], Iterable[Row]], description: str) -> None:
     """Measure, and print a Markdown table, or one JSON object per row."""
-    parser = argparse.ArgumentParser(description=about)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="use small inputs and few rounds, to check that it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row, as soon as it is measured")
     chosen = parser.parse_args()
-    found = []
-    for one in rows(chosen.quick):
-        found.append(one)
+    table = []
+    for row in rows(chosen.quick):
+        table.append(row)
         if chosen.json:
-            print(json.dumps(one), flush=True)
+            print(json.dumps(row), flush=True)
     if not chosen.json:
-        print(markdown(found))
+        print(markdown(table))

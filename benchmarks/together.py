@@ -49,19 +49,19 @@ def rows(quick: bool) -> Iterator[Row]:
                 model(batch.tokens, stop_at_layer=stop)
 
         contestants = {name: partial(observed, make) for name, make in makers.items()}
-        contestants |= {"together": partial(observed, *makers.values())}
+        contestants["together"] = partial(observed, *makers.values())
         floors = {"HookedTransformer, no head": model.cfg.n_layers, "HookedTransformer, with logits": None}
-        contestants |= {name: partial(forward, stop) for name, stop in floors.items()}
+        for name, stop in floors.items():
+            contestants[name] = partial(forward, stop)
         seconds = alternate(contestants, repeats=1 if quick else 5)
 
     without, with_logits = ((name, seconds[name]) for name in floors)
-    on = f"{GPT2}, {sum(batch.n_read for batch in batches)} tokens, the pass alone"
+    workload = f"{GPT2}, {sum(batch.n_read for batch in batches)} tokens, the pass alone"
     for name in makers:
-        yield row(name, on, seconds[name], floor=with_logits if name == "mean prediction" else without)
-    alone = Measured([sum(each) for each in zip(*(seconds[name].seconds for name in makers), strict=True)])
-    yield row(
-        "all six of these in one pass", on, seconds["together"], other=("one pass each", alone), floor=with_logits
-    )  # fmt: skip
+        yield row(name, workload, seconds[name], floor=with_logits if name == "mean prediction" else without)
+    in_turn = Measured([sum(durations) for durations in zip(*(seconds[name].seconds for name in makers), strict=True)])
+    other = ("one pass each", in_turn)
+    yield row("all six of these in one pass", workload, seconds["together"], other=other, floor=with_logits)
 
 
 if __name__ == "__main__":

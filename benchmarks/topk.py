@@ -17,10 +17,14 @@ from interp.analyses.probing.sparse import SparseProbe
 
 def rows(quick: bool) -> Iterator[Row]:
     X, y = (part[0] for part in samples(N, 1))
-    inputs, labels, strength = X.numpy(), y.bool(), 1 / round(0.7 * N)
+    inputs = X.numpy()
+    labels = y.bool()
+    strength = 1 / round(0.7 * N)
     options = {"test_fraction": 0.3, "preprocess": "standardize", "class_weight": None, "l2_strength": strength}
     split = fit_sparse_probe(X, labels, k=1, **options)
-    train, test, classes = split.train_indices, split.test_indices, labels.numpy()
+    train = split.train_indices
+    test = split.test_indices
+    classes = labels.numpy()
 
     def fit(k: int) -> tuple[SparseProbe, float]:
         probe = SparseProbe("topk", k=k).fit(inputs[train], classes[train])
@@ -29,13 +33,13 @@ def rows(quick: bool) -> Iterator[Row]:
     for k in (1, 16) if quick else (1, 16, 128):
         theirs = partial(fit_sparse_probe, X, labels, k=k, **options)
         seconds = alternate({"interp": partial(fit, k), "theirs": theirs}, repeats=1 if quick else 9)
-        (probe, accuracy), found = fit(k), theirs()
-        same = int((probe.gate_[found.selected_features] > 0).sum())
-        differ = agrees("difference of accuracy", abs(accuracy - found.metrics.accuracy), 0.02)
+        (probe, accuracy), peer_probe = fit(k), theirs()
+        n_shared = int((probe.gate_[peer_probe.selected_features] > 0).sum())
+        differ = agrees("difference of accuracy", abs(accuracy - peer_probe.metrics.accuracy), 0.02)
         yield row(
             f"probe of the top {k} dimensions", f"N = {N:,}, d = {D}", seconds["interp"],
             other=("TransformerLens 4.3, fit_sparse_probe", seconds["theirs"]),
-            note=f"{same} of {k} dimensions the same; {differ}",
+            note=f"{n_shared} of {k} dimensions the same; {differ}",
         )  # fmt: skip
 
 

@@ -264,7 +264,7 @@ def test_a_cell_fails_if_it_errs_twice(nulls, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0-again.txt", "0.txt", "1.txt"]
     missed = nulls.Count(cell(0.2, "planted"), often.verdicts)
     assert missed.errors == often.verdicts["no"]
-    assert nulls.run(2, cell(0.2), tmp_path, most=20).row[""] == "untested"
+    assert nulls.run(2, cell(0.2), tmp_path, limit=20).row[""] == "untested"
 
 
 def test_a_cell_goes_on_where_it_was_stopped(nulls, tmp_path):
