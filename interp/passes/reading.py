@@ -222,9 +222,10 @@ def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
 
 
 def observe_parts(
-    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], title: str, progress: bool = True
+    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], what: str, progress: bool = True
 ) -> None:
-    """`observe` in parts (see `part_of`), one after another. What is in the checkpoint of a part is not read again."""
+    """Run `observe` in parts (see `part_of`), one after another. What is in the checkpoint of a part is not read
+    again."""
     n = len(checkpoints)
     for observer in observers:
         observer.clear()
@@ -232,7 +233,7 @@ def observe_parts(
         before = [observer.state for observer in observers]
         for observer in observers:
             observer.clear()
-        named = f"{title}, part {index + 1} of {n}"
+        named = f"{what}, part {index + 1} of {n}"
         observe(model, part_of(batches, index, n), *observers, what=named, progress=progress, checkpoint=path)
         for observer, state in zip(observers, before, strict=True):
             observer.merge_state(state)

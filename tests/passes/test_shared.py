@@ -86,7 +86,7 @@ CHANGED: dict[str, list[Callable[[Any], Observer]]] = {
         lambda model: draws(model, OTHER),
         lambda model: draws(model, dims=[3, 6]),
         lambda model: draws(model, fill=0.3),
-        lambda model: draws(model, every=2),
+        lambda model: draws(model, row_step=2),
         lambda model: draws(model, seed=1),
     ],
     "KeyAblation": [
