@@ -56,7 +56,7 @@ _OF_FLOAT32 = 1e-2  # error of a finite difference of float32 numbers, as a shar
 
 
 def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """A tokenizer of whole words: `WORDS`, the special tokens of BERT, and `<s>` and `</s>`.
+    """Make a tokenizer of whole words: `WORDS`, the special tokens of BERT, and `<s>` and `</s>`.
 
     Examples:
         >>> toy_tokenizer()("w0 w1").input_ids  # the special tokens come first
@@ -85,7 +85,7 @@ def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
 
 
 def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedTransformer:
-    """A small random GPT-2 with a tokenizer: 2 blocks, 4 heads, d_model 16, context 24, vocabulary 67.
+    """Make a small random GPT-2 with a tokenizer: 2 blocks, 4 heads, d_model 16, context 24, vocabulary 67.
 
     It is a `TransformerBridge` if TransformerLens has no `HookedTransformer` (version 4 and later).
 
@@ -104,7 +104,7 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
 
 
 def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedEncoder:
-    """A small random BERT with a tokenizer, as large as `toy_decoder`.
+    """Make a small random BERT with a tokenizer, as large as `toy_decoder`.
 
     Args:
         seed: seed for the weights.
@@ -126,7 +126,7 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
 def toy_bridge(
     config: transformers.PreTrainedConfig | None = None, *, seed: int = 0, dtype: torch.dtype | None = None
 ) -> TransformerBridge:
-    """A small random model of any architecture in a `TransformerBridge`, with a tokenizer.
+    """Make a small random model of any architecture in a `TransformerBridge`, with a tokenizer.
 
     Args:
         config: the config of a small language model of transformers with a vocabulary of 67. Default: that of
@@ -149,7 +149,7 @@ def toy_bridge(
 
 
 def toy_like(config: transformers.PreTrainedConfig, *, backend: Backend | None = None) -> Model:
-    """A small random model of the same kind as the model with a config, of which the same questions can be asked
+    """Make a small random model of the same kind as the model with a config, of which the same questions can be asked
     (`interp.analyses.registry.left_out`).
 
     Args:

@@ -25,7 +25,7 @@ class Aligned:
 
 
 def aligned(tokenizer: Any, texts: Sequence[str]) -> list[Aligned]:
-    """The places and words of the tokens of each text, without the tokens that frame it.
+    """Find the places and words of the tokens of each text, without the tokens that frame it.
 
     A fast tokenizer reports both. For a `BertJapaneseTokenizer`, words are those of MeCab (or Sudachi, or Juman++). For
     a tokenizer of bytes, such as ByT5's, words are separated by spaces, and each includes the spaces before it.

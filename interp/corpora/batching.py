@@ -56,13 +56,14 @@ class Batch:
 
     @classmethod
     def of(cls, rows: Iterable[Any], pad_id: int = 0, *, n_texts: int = 0) -> "Batch":
-        """Rows of token ids, padded on the right. Every token is read, and its target is the next token of its row."""
+        """Make a batch of rows of token ids, padded on the right. Every token is read, and its target is the next token
+        of its row."""
         tokens, mask = padded(rows, pad_id)
         follows = torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
         return cls(tokens, mask, mask.bool(), tokens.roll(-1, 1).where(follows, -1), n_texts)
 
     def masked(self, chosen: Bool[Tensor, "batch pos"], mask_id: int | None) -> "Batch":
-        """The same rows with some tokens masked. Only these are read, and each is its own target."""
+        """Return the same rows with some tokens masked. Only these are read, and each is its own target."""
         tokens = self.tokens if mask_id is None else self.tokens.masked_fill(chosen, mask_id)
         return replace(self, tokens=tokens, read=chosen, targets=self.tokens.where(chosen, -1))
 
@@ -83,7 +84,7 @@ class Batch:
         return self.targets[self.read]
 
     def select(self, activation: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "n_read *rest"]:
-        """An activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
+        """Return an activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
 
         Inside `observe`, the prediction head may see only those positions, as `[1, n_read, …]`. This is accepted too.
         """
@@ -95,7 +96,7 @@ class Batch:
         raise ValueError(f"expected an activation [batch, pos, …] = {shape}, found {tuple(activation.shape)}")
 
     def part(self, rows: slice | Int[Tensor, " row"]) -> "Batch":
-        """Some rows of the batch."""
+        """Return some rows of the batch."""
         names = ("tokens", "mask", "read", "targets", "source", "source_mask", "stretches", "rows")
         return replace(self, **{name: part[rows] for name in names if (part := getattr(self, name)) is not None})
 
@@ -303,7 +304,7 @@ def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *,
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
-    """The same batches with only a random share of the positions read, for work that is expensive per position.
+    """Make the same batches with only a random share of the positions read, for work that is expensive per position.
 
     The model still sees the whole rows, but its prediction head runs only at the chosen positions.
 
@@ -323,7 +324,7 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """Batches as they are, or `batches(model, data, **settings)` for anything else. A setting of None, an empty
+    """Return batches as they are, or `batches(model, data, **settings)` for anything else. A setting of None, an empty
     separator and `bos="auto"` are left open.
 
     Raises ValueError for batches that were made with other settings or for another model, and if settings of texts
@@ -345,7 +346,8 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
 
 
 def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """`as_batches` whose positions are predicted: all positions of a causal model, masked positions of an encoder.
+    """Make batches like `as_batches`, whose positions are predicted: all positions of a causal model, masked positions
+    of an encoder.
 
     Raises ValueError for batches of an encoder that mask nothing.
     """

@@ -35,7 +35,7 @@ def _script(character: str) -> str | None:
 
 
 def unicode_class(text: str) -> str:
-    """The kind of a text, one of `UNICODE_CLASSES`. Spaces count only if there is nothing else.
+    """Return the kind of a text, one of `UNICODE_CLASSES`. Spaces count only if there is nothing else.
 
     A text with letters (Unicode's categories L and M) has the class of their script: `latin`, `han`, `hiragana` …,
     `letters` for scripts without a class, or `mixed` for several scripts. Otherwise a text with numbers is `digits`.

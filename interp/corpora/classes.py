@@ -55,8 +55,8 @@ class TokenClasses:
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int, n_ctx: int) -> dict[str, str]:
-        """What identifies these classes in a checkpoint: their names, and a hash of each token's class at the first and
-        second position, and of some tokens' classes at the first 1,024 positions."""
+        """Return what identifies these classes in a checkpoint: their names, and a hash of each token's class at the
+        first and second position, and of some tokens' classes at the first 1,024 positions."""
         numbers = self(torch.arange(d_vocab)[:, None].repeat(1, 2))
         sample = torch.arange(0, d_vocab, -(-d_vocab // 16))
         further = self(sample[:, None].repeat(1, min(n_ctx, _POSITIONS)))
@@ -72,7 +72,7 @@ KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int] | str | Iterab
 
 
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
-    """The classes of a model's tokens: the default ones, or a user's.
+    """Return the classes of a model's tokens: the default ones, or a user's.
 
     The default classes are `cls`, `sep`, `comma_period` and `other` for encoders, and `first`, `bos`, `comma_period`
     and `other` for causal models. `bos` is the beginning-of-sequence token, and `first` any other token at the first

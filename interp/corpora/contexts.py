@@ -18,7 +18,7 @@ _AROUND = 8  # tokens on either side
 
 
 def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -> pd.DataFrame:
-    """Tokens of batches with up to eight tokens of their row on either side.
+    """Show tokens of batches with up to eight tokens of their row on either side.
 
     The token ids are read again from where they are stored; the model is not run.
 

@@ -30,7 +30,7 @@ _OTHER = "9"  # no template has a word with this number
 
 
 def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500, seed: int = 0) -> DataFrame:
-    """Control pairs for bundled tasks: the good sentences of each task, with one word or one number swapped.
+    """Make control pairs for bundled tasks: the good sentences of each task, with one word or one number swapped.
 
     Returns a table like that of `interp.corpora.pairs.generate`, with the names of the tasks. Which words are called
     good is drawn separately for each task.
@@ -70,8 +70,8 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
 
 
 def controls_of(pairs: DataFrame) -> dict[Swap, DataFrame]:
-    """Control pairs of both kinds for the pairs of a table, as many for each task as the largest has; none unless the
-    sentences of all tasks, under whatever name, are bundled ones (`interp.corpora.pairs.bundled_tasks`).
+    """Make control pairs of both kinds for the pairs of a table, as many for each task as the largest has; none unless
+    the sentences of all tasks, under whatever name, are bundled ones (`interp.corpora.pairs.bundled_tasks`).
 
     Examples:
         >>> from interp.corpora.pairs import generate
@@ -127,8 +127,8 @@ class _Swapped(Template):
         super().__init__(self._slot.sub(both, good))
 
     def pair(self, number: int) -> tuple[str, str]:
-        """The sentence with a word of the good half, and with a word of the other half. If both words are in the same
-        half, the two sentences are equal."""
+        """Return the sentence with a word of the good half, and with a word of the other half. If both words are in the
+        same half, the two sentences are equal."""
         chosen = self.chosen(number)
         (first, second) = super().pair(number)
         is_good = [chosen[slot] in self.good_words for slot in (self.one, (self.one[0], _OTHER))]

@@ -37,7 +37,7 @@ def count_unigrams(
     separator: str = "",
     processes: int = 1,
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`, and
+    """Count the unigrams of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`, and
     `interp.corpora.load` for `column`, `limit` and `separator`.
 
     Raises ValueError if the tokenizer knows none of the corpus's tokens, and warns if more than 5 % are unknown.
@@ -64,7 +64,7 @@ def added_unigrams(
     separator: str = "",
     processes: int = 1,
 ) -> Unigrams:
-    """Unigram counts of several corpora together, some of which may have been counted before.
+    """Add up the unigram counts of several corpora, some of which may have been counted before.
 
     Args:
         sources: counts, files of counts, and anything that `count_unigrams` takes.
@@ -104,7 +104,8 @@ def added_unigrams(
 def unigrams_of(
     model: Model, prepared: Batches, unigram: Counts | None = None, *, column: str | None = None
 ) -> Unigrams:
-    """The word frequencies to compare with: the given ones, those that ship with the model, or those of this text.
+    """Return the word frequencies to compare with: the given ones, those that ship with the model, or those of this
+    text.
 
     If a text is given to be counted, it is read like this one, with the same separator, and with `column`.
 
@@ -125,7 +126,7 @@ def unigrams_of(
 def word_frequencies(
     model: Model, prepared: Batches, counts: Counts | None = None, *, column: str | None = None
 ) -> Unigrams:
-    """`unigrams_of`, with a warning if the counts are those of the text itself and few."""
+    """Return `unigrams_of`, with a warning if the counts are those of the text itself and few."""
     unigram = unigrams_of(model, prepared, counts, column=column)
     if counts is None and shipped_counts(model) is None and unigram.n_tokens < _ENOUGH_TOKENS:
         source = f"word frequencies come from {unigram.corpus}, {unigram.n_tokens:,} tokens"
@@ -135,7 +136,7 @@ def word_frequencies(
 
 
 def checked(model: Model, counts: Unigrams) -> Unigrams:
-    """The same counts. Raises ValueError if they belong to another vocabulary or tokenizer."""
+    """Return the same counts. Raises ValueError if they belong to another vocabulary or tokenizer."""
     n_counted = len(counts.counts)
     d_vocab = model.W_U.shape[1]
     subject = f"the unigram counts ({counts.corpus})"
@@ -151,7 +152,7 @@ def checked(model: Model, counts: Unigrams) -> Unigrams:
 
 
 def shipped_counts(model: Model) -> Path | None:
-    """The file of counts in the model's directory (`unigram.safetensors`), or None if there is none."""
+    """Return the file of counts in the model's directory (`unigram.safetensors`), or None if there is none."""
     directory = origin(model).directory
     path = directory and directory / "unigram.safetensors"
     return path if path and path.is_file() else None

@@ -74,8 +74,8 @@ class Table:
         return shortened([name for name, _ in self.columns])
 
     def choose(self, column: str | None) -> str:
-        """The column to read: `column` if given, else the only column, the one called `text`, or the only one with
-        strings.
+        """Choose the column to read: `column` if given, else the only column, the one called `text`, or the only one
+        with strings.
 
         Raises ValueError if there is no such column, or more than one.
         """
@@ -101,11 +101,11 @@ class Table:
         return candidates[0]
 
     def not_read(self, column: str) -> Columns:
-        """All columns but the one that is read."""
+        """Return all columns but the one that is read."""
         return [*(column_type for column_type in self.columns if column_type[0] != column), *self.unnamed]
 
     def texts(self, column: str) -> Iterator[str]:
-        """The texts of a column. While reading, raises ValueError for a value that is not text."""
+        """Yield the texts of a column. While reading, raises ValueError for a value that is not text."""
         for place, row in self.read([column]):
             value = row.get(column)
             if not isinstance(value, str):
@@ -116,12 +116,12 @@ class Table:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The names of columns, for a message."""
+    """List the names of columns, for a message."""
     return ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
 
 
 def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """The columns found in the first rows."""
+    """Find the columns in the first rows."""
     columns: dict[str, bool] = {}
     for row in islice(rows, SAMPLE):
         for name, value in row.items():
@@ -130,12 +130,12 @@ def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
 
 
 def numbered(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """The rows of a table, each preceded by its place."""
+    """Yield the rows of a table, each preceded by its place."""
     return ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1))
 
 
 def frame_table(source: pd.DataFrame | pd.Series, name: str) -> Table:
-    """A DataFrame or a Series as a table."""
+    """Return a DataFrame or a Series as a table."""
     frame = pd.DataFrame(source)
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     cells = [(column, frame.iloc[:SAMPLE, i]) for i, column in enumerate(frame.columns) if len(frame)]
@@ -155,7 +155,8 @@ def is_dataset(source: object, *classes: str) -> bool:
 
 
 def dataset_table(dataset: Any, name: str) -> Table:
-    """A `datasets.Dataset` or `IterableDataset` as a table, with the rows and columns that iterating over it gives.
+    """Return a `datasets.Dataset` or `IterableDataset` as a table, with the rows and columns that iterating over it
+    gives.
 
     What makes tensors or arrays of its numbers is left out, because texts are the same in any format.
     """

@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 
 def tokenizer_of(model: Model) -> Any:
-    """The model's tokenizer. Raises ValueError if it has none."""
+    """Return the model's tokenizer. Raises ValueError if it has none."""
     check_model(model)
     if model.tokenizer is None:
         remedy = "set model.tokenizer (for a model of transformers, call interp.models.as_model(model, tokenizer))"
@@ -46,7 +46,7 @@ def tokenizer_of(model: Model) -> Any:
 
 
 def settled_bos(model: Model, bos: Bos) -> Bos:
-    """What `bos` stands for with this model: anything but `"auto"`. For encoders it is False.
+    """Return what `bos` stands for with this model: anything but `"auto"`. For encoders it is False.
 
     Raises ValueError for anything but True, False, `"auto"`, `"rows"` and `"texts"`.
     """
@@ -60,7 +60,7 @@ def settled_bos(model: Model, bos: Bos) -> Bos:
 
 
 def left_out_bos(model: Model, bos: Bos) -> int | None:
-    """The id of the BOS that the tokenizer of a causal model has and `bos="auto"` does not put, or None."""
+    """Return the id of the BOS that the tokenizer of a causal model has and `bos="auto"` does not put, or None."""
     if bos != "auto" or model.tokenizer is None or is_encoder(model) or settled_bos(model, bos):
         return None
     token_id = beginning(model.tokenizer).token_id
@@ -68,8 +68,8 @@ def left_out_bos(model: Model, bos: Bos) -> int | None:
 
 
 def frame(model: Model, bos: Bos = "auto", eos: bool = False) -> Frame:
-    """The token ids around rows and texts: `[CLS]` and `[SEP]` around each row of an encoder; for a causal model a BOS
-    as `settled_bos` says, and with `eos` the end-of-sequence token after each text.
+    """Return the token ids around rows and texts: `[CLS]` and `[SEP]` around each row of an encoder; for a causal model
+    a BOS as `settled_bos` says, and with `eos` the end-of-sequence token after each text.
 
     Raises ValueError for a token that the tokenizer or the model's vocabulary does not have.
     """
@@ -93,12 +93,12 @@ def _ids(model: Model, name: str) -> list[int]:
 
 
 def unframed(ids: Sequence[int], before: Sequence[int], after: Sequence[int]) -> slice:
-    """Where the token ids of a text are without a frame that they already carry."""
+    """Return where the token ids of a text are without a frame that they already carry."""
     start = len(before) * (bool(before) and list(ids[: len(before)]) == list(before))
     stop = len(ids) - len(after) * (bool(after) and list(ids[start:][-len(after) :]) == list(after))
     return slice(start, stop)
 
 
 def framed(ids: list[int], before: list[int], after: list[int]) -> list[int]:
-    """The token ids of a text in its frame, which is not put twice."""
+    """Put the token ids of a text in its frame, but not twice."""
     return [*before, *ids[unframed(ids, before, after)], *after]

@@ -85,8 +85,8 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None
 
 
 def bundled_tasks(pairs: DataFrame) -> dict[str, str]:
-    """The bundled task of each task of a table, under whatever name, whose sentences are the first ones that `generate`
-    makes by default. Other tasks are left out.
+    """Return the bundled task of each task of a table, under whatever name, whose sentences are the first ones that
+    `generate` makes by default. Other tasks are left out.
 
     Examples:
         >>> renamed = generate(n_per_task=3, tasks=["causative"]).assign(UID="mine")
@@ -103,7 +103,8 @@ def bundled_tasks(pairs: DataFrame) -> dict[str, str]:
 
 
 def name_of(pairs: DataFrame) -> str:
-    """What a provenance calls the pairs of a table: `bundled pairs` (see `bundled_tasks`), or how many there are."""
+    """Return what a provenance calls the pairs of a table: `bundled pairs` (see `bundled_tasks`), or how many there
+    are."""
     return "bundled pairs" if set(bundled_tasks(pairs)) == set(pairs["UID"]) else f"{len(pairs):,} minimal pairs"
 
 
@@ -261,7 +262,7 @@ def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
 
 
 def sentences_of(pairs: DataFrame) -> list[str]:
-    """The sentences of a table of pairs, good and bad in turn.
+    """Return the sentences of a table of pairs, good and bad in turn.
 
     Examples:
         >>> sentences_of(DataFrame({"sentence_good": ["She is."], "sentence_bad": ["She are."]}))
@@ -390,7 +391,7 @@ def _as_text(value: Any) -> str:
 
 
 def known_tasks(tasks: Several[str] | None, available: Sequence[str], source: str) -> Sequence[str]:
-    """The given tasks without repetition, all of which `source` must have; for None, all tasks of `source`."""
+    """Return the given tasks without repetition, all of which `source` must have; for None, all tasks of `source`."""
     if tasks is None:
         return available
     if not (names := list(dict.fromkeys(listed(tasks)))):

@@ -24,7 +24,7 @@ _ROWS_OF_A_STRETCH = 8
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The token ids of each text, without special tokens."""
+    """Encode each text, without special tokens."""
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
     return list(tokenizer(texts, **options)["input_ids"])
 
@@ -32,7 +32,7 @@ def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def sentence_rows(
     model: Model, sentences: Sequence[str], *, bos: Bos = "auto", end: Sequence[int] = (), least: int = 1
 ) -> list[list[int]]:
-    """Token ids of sentences that are read by themselves, with their frame, followed by `end`.
+    """Return the token ids of sentences that are read by themselves, with their frame, followed by `end`.
 
     Raises ValueError for a model without a tokenizer or with that of another model, and for a sentence that has no
     tokens, has fewer than `least` tokens with its frame, or is longer than the context. Raises TypeError for anything
@@ -57,7 +57,8 @@ def sentence_rows(
 def padded(
     rows: Iterable[Sequence[int] | Int[np.ndarray, " _pos"]], pad_id: int = 0, *, left: bool = False
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
-    """Rows of token ids as one tensor, padded on the right or `left`, and its mask: 1 for tokens, 0 for padding."""
+    """Pad rows of token ids on the right or `left` to one tensor, and return it with its mask: 1 for tokens, 0 for
+    padding."""
     parts = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
     side = "left" if left else "right"
     tokens = pad_sequence(parts, batch_first=True, padding_value=pad_id, padding_side=side)
@@ -65,7 +66,8 @@ def padded(
 
 
 def together(items: Iterable[T], length: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Items that are read in one batch, which has as many rows as there are items and as many columns as the longest.
+    """Yield items that are read in one batch, which has as many rows as there are items and as many columns as the
+    longest.
 
     A batch has at most `limit` tokens, padding included, and at least one item. It also ends if it has enough tokens to
     keep a machine busy and the next item would let padding be more than an eighth of it. So items should come in order
@@ -125,7 +127,7 @@ class Row(NamedTuple):
         return bool(self.ends) and self.ends[-1] == len(self.ids)
 
     def text_at(self, pos: int) -> int:
-        """The number in the corpus of the text that the token at a position belongs to."""
+        """Return the number in the corpus of the text that the token at a position belongs to."""
         return self.first_text + bisect_right(self.ends, pos)
 
 
@@ -141,7 +143,7 @@ def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
 
 
 def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
-    """Full rows cut out of one stream of texts."""
+    """Yield full rows cut out of one stream of texts."""
     before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []
@@ -169,8 +171,8 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> It
 
 
 def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
-    """One row per text. A text that is too long continues in the next row, with its own frame. A text without tokens
-    ends at the beginning of the next row."""
+    """Yield one row per text. A text that is too long continues in the next row, with its own frame. A text without
+    tokens ends at the beginning of the next row."""
     before, after = around.alone
     room = context - len(before) - len(after)
     ends: list[int] = []
@@ -186,8 +188,8 @@ def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iter
 
 
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:
-    """Which tokens an encoder must predict. Each token that is not special is drawn with this probability, with a seed
-    that depends on the number of the row."""
+    """Draw which tokens an encoder must predict. Each token that is not special is drawn with this probability, with a
+    seed that depends on the number of the row."""
     chosen = [
         (np.random.default_rng([seed, row.number]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
         for row in rows

@@ -21,8 +21,8 @@ __all__ = ["teacher_forced"]
 def teacher_forced(
     model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int | None = None
 ) -> Batches:
-    """Batches in which the decoder reads the true target, and predicts each of its tokens from the tokens before it and
-    from the source.
+    """Make batches in which the decoder reads the true target, and predicts each of its tokens from the tokens before
+    it and from the source.
 
     Both texts are framed as by the tokenizer (BART: `<s> … </s>`, T5: `… </s>`). The decoder's input is the model's
     `decoder_start_token_id` followed by the target shifted by one. Every token of the target is read.

@@ -137,8 +137,8 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
 
 
 def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | None = None) -> int | None:
-    """The approximate number of tokens of a local text, at four characters per token, from its size and its first
-    hundred texts. It is None if the name is not that of a local file.
+    """Estimate the number of tokens of a local text, at four characters per token, from its size and its first hundred
+    texts. It is None if the name is not that of a local file.
 
     Raises the errors of `load` for a file that cannot be read.
 

@@ -20,7 +20,7 @@ TASKS: tuple[str, ...] = tuple(LEXICON["tasks"])
 
 @cache
 def entries(group: str) -> tuple[str, ...]:
-    """The words that can stand in one place: those of a group, or of all groups that it unites."""
+    """Return the words that can stand in one place: those of a group, or of all groups that it unites."""
     words = LEXICON["words"][group]
     return tuple(words["entries"]) if "entries" in words else sum(map(entries, words["union"]), ())
 
@@ -48,7 +48,7 @@ class Template:
         self.n_pairs = prod(len(entries(name)) - names[:i].count(name) for i, name in enumerate(names))
 
     def chosen(self, number: int) -> dict[tuple[str, str], str]:
-        """The entry in each slot of the pair with this number, 0 to n_pairs - 1."""
+        """Return the entry in each slot of the pair with this number, 0 to n_pairs - 1."""
         chosen: dict[tuple[str, str], str] = {}
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
@@ -58,14 +58,14 @@ class Template:
         return chosen
 
     def pair(self, number: int) -> tuple[str, str]:
-        """The good and the bad sentence with this number."""
+        """Return the good and the bad sentence with this number."""
         chosen = self.chosen(number)
         filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
         return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
 
 
 def shuffled(n: int, rng: random.Random) -> Iterator[int]:
-    """0 … n-1 in random order, lazily (Fisher and Yates, storing only the places that were swapped).
+    """Yield 0 … n-1 in random order, lazily (Fisher and Yates, storing only the places that were swapped).
 
     It draws only with `rng.random()`, the one method whose sequence Python promises not to change.
     """
@@ -77,7 +77,7 @@ def shuffled(n: int, rng: random.Random) -> Iterator[int]:
 
 
 def draw(templates: Sequence[Template], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """All pairs of a task in random order. Templates alternate, so that every stretch is balanced."""
+    """Yield all pairs of a task in random order. Templates alternate, so that every stretch is balanced."""
     numbers = {template: shuffled(template.n_pairs, rng) for template in templates}
     while numbers:
         turn = list(numbers)
@@ -90,10 +90,10 @@ def draw(templates: Sequence[Template], rng: random.Random) -> Iterator[tuple[st
 
 
 def templates_of(task: str) -> list[Template]:
-    """The templates of a bundled task."""
+    """Return the templates of a bundled task."""
     return [Template(text) for text in LEXICON["tasks"][task]["templates"]]
 
 
 def drawn(task: str, seed: int) -> Iterator[tuple[str, str]]:
-    """All pairs of a bundled task in the order of a seed."""
+    """Yield all pairs of a bundled task in the order of a seed."""
     return draw(templates_of(task), random.Random(f"{seed}-{task}"))

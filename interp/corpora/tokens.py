@@ -25,7 +25,7 @@ _WARN_ABOVE = 0.05
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The id of the token for text that a tokenizer does not know, or None if it knows all text.
+    """Return the id of the token for text that a tokenizer does not know, or None if it knows all text.
 
     Byte-level tokenizers know all text. (GPT-2's unknown token is its end-of-text token.)
     """
@@ -35,8 +35,8 @@ def unknown_id(tokenizer: Any) -> int | None:
 
 
 def special_ids(tokenizer: Any) -> list[int]:
-    """The ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template, without the unknown
-    one."""
+    """Return the ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template, without the
+    unknown one."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {
         *getattr(tokenizer, "all_special_ids", ()),
@@ -71,7 +71,7 @@ class Counted:
         return Counted(self.n_tokens + other.n_tokens, self.n_unknown + other.n_unknown, special)
 
     def checked(self, tokenizer: Any, where: str, *, quiet: bool = False) -> "Counted":
-        """The same numbers. Raises ValueError if every token is unknown. Unless `quiet`, warns above 5 % and of
+        """Return the same numbers. Raises ValueError if every token is unknown. Unless `quiet`, warns above 5 % and of
         special tokens."""
         share = self.share or 0.0
         does_not_know = "this model's tokenizer does not know"
@@ -103,7 +103,7 @@ class Tokens:
         self._memory: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def counted(self) -> Counted:
-        """How many tokens are unknown or special. If the corpus has not been read to its end, this reads it."""
+        """Count how many tokens are unknown or special. If the corpus has not been read to its end, this reads it."""
         while self._counted is None:
             for _ in self.chunks():
                 pass
@@ -116,7 +116,7 @@ class Tokens:
                 yield ids[start:end].tolist()
 
     def chunks(self) -> Iterator[tuple[Int32[np.ndarray, " token"], Int32[np.ndarray, " text"]]]:
-        """The concatenated ids of several texts at once, and the lengths of those texts."""
+        """Yield the concatenated ids of several texts at once, and the lengths of those texts."""
         if self._memory is None:
             self._take_prefix(tokens_of(self.corpus.whole, self.tokenizer))
         if self._memory is None:
@@ -161,7 +161,7 @@ class Tokens:
 
 
 def tokens_of(corpus: Corpus, tokenizer: Any) -> Tokens:
-    """The tokens of a corpus with a tokenizer. The object is the same for as long as the corpus exists."""
+    """Return the tokens of a corpus with a tokenizer. The object is the same for as long as the corpus exists."""
     key = tokenizer_hash(tokenizer), corpus.limit, corpus.separator
     tokens: Tokens = corpus.tokens.setdefault(key, Tokens(corpus, tokenizer))
     return tokens

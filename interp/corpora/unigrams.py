@@ -77,7 +77,8 @@ class Unigrams:
         return self.counts / self.counts.sum()
 
     def log_prior(self, real: Bool[np.ndarray, " d_vocab"] | None = None) -> Float[np.ndarray, " d_vocab"]:
-        """`log((count + 1) / Σ (count + 1))` in nats, smoothed so that the value is finite for types that do not occur.
+        """Compute `log((count + 1) / Σ (count + 1))` in nats, smoothed so that the value is finite for types that do
+        not occur.
 
         Args:
             real: which rows of the vocabulary are tokens. The others get 0 and do not count in the sum. Default: all.
@@ -87,7 +88,7 @@ class Unigrams:
         return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
 
     def merge(self, other: "Unigrams") -> "Unigrams":
-        """The counts of both corpora together. Their tokenizer is known if both tokenizers are known.
+        """Add up the counts of both corpora. Their tokenizer is known if both tokenizers are known.
 
         Raises ValueError if the tokenizers or the sizes of the vocabularies differ.
         """
@@ -149,7 +150,7 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """A 128-bit hash (xxh3) of everything that decides how text becomes token ids, and ids become text.
+    """Hash (xxh3, 128 bits) everything that decides how text becomes token ids, and ids become text.
 
     For a fast tokenizer these are vocabulary and merges, normaliser, pre-tokeniser, decoder and added tokens.
     Truncation, padding and the tokens that the tokenizer would add around a text are left out, because interp frames
@@ -206,7 +207,7 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
 
 
 def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of at most 1,000 texts and about a million characters, to be tokenised at once."""
+    """Yield lists of at most 1,000 texts and about a million characters, to be tokenised at once."""
     chunk: list[str] = []
     size = 0
     for text in texts:
@@ -233,8 +234,8 @@ def _bounded_map(
 
 
 def total(parts: Iterable[Int64[np.ndarray, " _ids"]], d_vocab: int, corpus: str) -> Int64[np.ndarray, " d_vocab"]:
-    """The sum of the counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and if there
-    are no tokens."""
+    """Add up the counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and if there are
+    no tokens."""
     counts = np.zeros(d_vocab, dtype=np.int64)
     for part in parts:
         check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")

@@ -14,7 +14,7 @@ _MOST_TYPES = 1_500
 
 
 def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
-    """The rows with this value in a column.
+    """Select the rows with this value in a column.
 
     Raises ValueError if there are none, listing the existing values.
     """
@@ -27,7 +27,7 @@ def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
 
 
 def evenly(ordered: Any, limit: int) -> Any:
-    """At most this many rows of a table, or values of a series, taken at even distances."""
+    """Take at most this many rows of a table, or values of a series, at even distances."""
     return ordered.iloc[np.linspace(0, len(ordered) - 1, min(len(ordered), limit)).round().astype(int)]
 
 
@@ -70,7 +70,7 @@ def add_series(
 
 
 def add_equal(out: go.Figure, low: float, high: float, name: str, **options: Any) -> None:
-    """The line on which x and y are equal."""
+    """Add the line on which x and y are equal."""
     style = {"name": name, "color": GREY, "width": 1.2}
     add_series(out, pd.Series([low, high], [low, high]), style, hoverinfo="skip", **options)
 
@@ -83,7 +83,7 @@ def add_band(out: go.Figure, low: pd.Series, high: pd.Series, colour: str, **opt
 
 
 def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **options: Any) -> dict[str, Any]:
-    """Error bars from `low` to `high` at each value."""
+    """Describe error bars from `low` to `high` at each value."""
     bars = {"thickness": 1, "width": 3, "type": "data", "symmetric": False}
     bars.update(array=high - values, arrayminus=values - low, **options)
     return bars

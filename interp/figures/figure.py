@@ -39,8 +39,8 @@ class Figure(go.Figure):
 
 
 def with_arrays(figure: go.Figure) -> go.Figure:
-    """A copy of a figure in which every array is a numpy array. In one that `plotly.io.read_json` has read, arrays are
-    mappings with base64.
+    """Make a copy of a figure in which every array is a numpy array. In one that `plotly.io.read_json` has read, arrays
+    are mappings with base64.
 
     Examples:
         >>> import plotly.io

@@ -135,7 +135,7 @@ def _joint_warning() -> Iterator[None]:
 
 
 def caption(figure: go.Figure) -> str:
-    """The title and subtitle of a figure as sentences.
+    """Write the title and subtitle of a figure as sentences.
 
     Examples:
         >>> from interp.figures.style import figure
@@ -164,7 +164,7 @@ def check_look(width: float | int, style: PaperStyle) -> None:
 
 @matplotlib.rc_context(SETTINGS)
 def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
-    """The figure as drawn by matplotlib. Raises the errors of `save`."""
+    """Draw the figure with matplotlib. Raises the errors of `save`."""
     check_look(width, style)
     check_traces(figure.data)
     figure = _coloured(figure)

@@ -31,7 +31,7 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each name that two or more results have in common, with these results."""
+    """Yield each name that two or more results have in common, with these results."""
     names_of_run = {run: list(names(result)) for run, result in results.items()}
     for name in dict.fromkeys(name_of_result for of_run in names_of_run.values() for name_of_result in of_run):
         owners = {run: result for run, result in results.items() if name in names_of_run[run]}
@@ -40,7 +40,8 @@ def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) ->
 
 
 def extremes(quantity: str, values: pd.Series, form: str) -> str:
-    """A sentence about the runs in which a number is smallest and largest, with both values as they are printed."""
+    """Write a sentence about the runs in which a number is smallest and largest, with both values as they are
+    printed."""
     present = values.dropna().sort_values()
     if present.empty:
         return f"{quantity} is not known for any run."
@@ -57,12 +58,12 @@ def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> 
 
 
 def layers_of(run: str, provenance: Mapping[str, Any]) -> int:
-    """The number of layers of a run's model."""
+    """Return the number of layers of a run's model."""
     if "n_layers" not in provenance:
         raise ValueError(f"the provenance of {run} has no n_layers: another version saved it; run the analysis again")
     return int(provenance["n_layers"])
 
 
 def by_depth(table: Any, n_layers: int) -> Any:
-    """The table with the relative depth after each layer as its index."""
+    """Index a table by the relative depth after each layer."""
     return table.set_axis((table.index + 1) / n_layers)

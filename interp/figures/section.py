@@ -68,7 +68,7 @@ class Section:
 
     @classmethod
     def undrawn(cls, note: str, provenance: dict[str, Any]) -> "Section":
-        """A section that has only a note in place of what could not be drawn."""
+        """Make a section that has only a note in place of what could not be drawn."""
         nothing: dict[str, Any] = {}
         return cls("", (), (f"{note}.",), nothing, nothing, nothing, provenance)
 

@@ -87,13 +87,14 @@ DARK |= dict(zip(DIVERGING, ["#7cc0ff", "#3f86bf", "#2c4a63", "#2d2e32", "#63402
 
 
 def plain(text: object) -> str:
-    """Text that plotly shows literally. It would otherwise interpret HTML in names, ticks and hover texts."""
+    """Escape text, so that plotly shows it literally. It would otherwise interpret HTML in names, ticks and hover
+    texts."""
     return escape(str(text), quote=False)
 
 
 def plain_token(token: Any) -> str:
-    """A token as in `plain`, and a dash for a missing one. One with right-to-left letters is isolated from the text
-    around it, so that a space before it is shown on its right."""
+    """Escape a token as `plain` does; a missing one becomes a dash. One with right-to-left letters is isolated from the
+    text around it, so that a space before it is shown on its right."""
     if not isinstance(token, str):
         return MISSING
     leftwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in token)
@@ -101,12 +102,12 @@ def plain_token(token: Any) -> str:
 
 
 def translucent(colour: str, alpha: float) -> str:
-    """`#rrggbb` as `rgba(r, g, b, alpha)`."""
+    """Convert `#rrggbb` to `rgba(r, g, b, alpha)`."""
     return "rgba" + str((*hex_to_rgb(colour), alpha))
 
 
 def figure(title: str, x: str, y: str, *, subtitle: str = "") -> Figure:
-    """An empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
+    """Make an empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
     out = Figure(layout=_layout(title, subtitle))
     return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS, title_text=y)
 
@@ -114,8 +115,8 @@ def figure(title: str, x: str, y: str, *, subtitle: str = "") -> Figure:
 def panels(
     title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None, columns: int | None = None
 ) -> Figure:
-    """Panels in that style side by side, with the same x axis: two panels, or one per name, with a shared y axis and
-    this many `columns`."""
+    """Make panels in that style side by side, with the same x axis: two panels, or one per name, with a shared y axis
+    and this many `columns`."""
     n, space = (2, 0.22) if names is None else (len(names), 0.06)
     wide = columns or n
     rows = -(-n // wide)
@@ -151,17 +152,17 @@ def _layout(title: str, subtitle: str) -> dict[str, Any]:
 
 
 def whole_ticks(n: int) -> dict[str, int]:
-    """The ticks of an axis of n layers, states or heads: whole numbers, and all of them if there are few."""
+    """Return the ticks of an axis of n layers, states or heads: whole numbers, and all of them if there are few."""
     return {"tick0": 0, "dtick": 1 if n <= 16 else 4}
 
 
 def ramp(n: int) -> list[str]:
-    """Colours for n ordered things, from the most prominent to the faintest."""
+    """Return colours for n ordered things, from the most prominent to the faintest."""
     return [_RAMP[round(_STEPS * i / max(1, n - 1))] for i in range(n)]
 
 
 def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
-    """The style of each value of λ or another ordered quantity. The smallest is the most prominent."""
+    """Return the style of each value of λ or another ordered quantity. The smallest is the most prominent."""
     ordered = sorted(map(float, scales.unique()))
     return {
         scale: {"name": f"{symbol} = {scale:g}", "color": colour, "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
@@ -170,17 +171,17 @@ def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
 
 
 def class_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The style of each token class of a study, the same in every figure."""
+    """Return the style of each token class of a study, the same in every figure."""
     return _styles(names, class_words(names), _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
 
 
 def decoder_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The style of each decoder. Decoders that interp names look the same in every figure."""
+    """Return the style of each decoder. Decoders that interp names look the same in every figure."""
     return _styles(names, DECODER_NAME, _DECODER_COLOUR, DASHES[:5])
 
 
 def run_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The style of each run of a comparison, the same in every figure."""
+    """Return the style of each run of a comparison, the same in every figure."""
     return _styles(names, {}, dict(zip(names, cycle(COLOURS))), DASHES)
 
 

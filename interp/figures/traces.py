@@ -42,7 +42,7 @@ class Plot:
     looks: Mapping[str, Mapping[str, Any]]
 
     def categories(self, name: str) -> list[str] | None:
-        """The categories of the axis `x` or `y`, in order; None for an axis of numbers."""
+        """Return the categories of the axis `x` or `y`, in order; None for an axis of numbers."""
         axis = getattr(self, name)
         values = [value for trace in self.traces for value in _values(trace, name)]
         if axis.type != "category" and not any(isinstance(value, str) for value in values):
@@ -52,7 +52,7 @@ class Plot:
         )
 
     def places(self, trace: Any, name: str) -> np.ndarray:
-        """The coordinates of a trace's values."""
+        """Return the coordinates of a trace's values."""
         values = _values(trace, name)
         categories = self.categories(name)
         if categories is None:
@@ -78,7 +78,8 @@ INDEX = re.compile(r"\$[_^]\{\\mathrm\{(.*?)\}\}\$")
 
 
 def words(text: object) -> str:
-    """Text of a plotly figure for matplotlib, with sub- and superscripts as mathtext and everything else literal."""
+    """Convert text of a plotly figure for matplotlib, with sub- and superscripts as mathtext and everything else
+    literal."""
     plain_text = re.sub("[\u2068\u2069]", "", str(text)).replace("$", r"\$")
     plain_text = re.sub("</?[bi]>", "", re.sub(r"<br ?/?>", "\n", plain_text))
     plain_text = re.sub(r"<sub>(.*?)</sub>", r"$_{\\mathrm{\1}}$", plain_text)
@@ -86,7 +87,7 @@ def words(text: object) -> str:
 
 
 def css_colour(css: str) -> tuple[float, ...]:
-    """Red, green, blue and opacity, each from 0 to 1, of `#rrggbb`, `rgb(…)` or `rgba(…)`."""
+    """Read red, green, blue and opacity, each from 0 to 1, of `#rrggbb`, `rgb(…)` or `rgba(…)`."""
     if not css.startswith("rgb"):
         return to_rgba(css)
     red, green, blue, *alpha = map(float, re.findall(r"[\d.]+", css))
@@ -107,12 +108,12 @@ def _width(line: Any) -> float:
 
 
 def named(trace: Any) -> str:
-    """The name of a series. All traces with the same name look alike."""
+    """Return the name of a series. All traces with the same name look alike."""
     return str(trace.legendgroup or trace.name or "")
 
 
 def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """A distinct `symbol`, `dash` or `hatch` for each series that differs from another only in its colour.
+    """Choose a distinct `symbol`, `dash` or `hatch` for each series that differs from another only in its colour.
 
     More than six lines without symbols are not changed: they are ordered from dark to light.
     """

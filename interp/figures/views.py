@@ -16,7 +16,7 @@ __all__ = ["as_html", "show_images"]
 
 
 def as_html(tokens: Iterable[str]) -> list[str]:
-    """Tokens for a circuitsvis view, escaped so that it shows them literally."""
+    """Escape tokens for a circuitsvis view, so that it shows them literally."""
     return [escape(token, quote=False) for token in tokens]
 
 

@@ -58,7 +58,7 @@ class HookedCache(Cache):
         self.kv: TransformerLensKeyValueCache | None = None
 
     def of(self, model: HookedTransformer, rows: int) -> TransformerLensKeyValueCache:
-        """The cache that the model reads and extends; empty at first."""
+        """Return the cache that the model reads and extends; empty at first."""
         if self.kv is None:
             self.kv = TransformerLensKeyValueCache.init_cache(model.cfg, model.W_U.device, rows)
             self.kv.entries = [HeadsFirst(entry.past_keys, entry.past_values) for entry in self.kv.entries]
@@ -106,7 +106,7 @@ class Shell(PreTrainedModel, GenerationMixin):
         past_key_values: HookedCache | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits `[batch, kept, d_vocab]` at the last position with a cache, otherwise at all positions.
+        """Compute logits `[batch, kept, d_vocab]` at the last position with a cache, otherwise at all positions.
 
         transformers gives no mask if there is no padding, and TransformerLens would then derive one from the token ids.
         So it always gets a mask here, for the new positions, since its cache keeps that of the earlier ones.

@@ -22,7 +22,7 @@ MOST_NUMBERS = 2**25
 def random_directions(
     embeddings: Embeddings, kind: DirectionKind, n: int, *, seed: int = 0
 ) -> Float[Tensor, "n d_model"]:
-    """Random directions of unit length in the space of the output embeddings, in float64 on the CPU.
+    """Draw random directions of unit length in the space of the output embeddings, in float64 on the CPU.
 
     - `isotropic`: uniform on the sphere.
     - `embeddings`: `Σ_w g_w E_w` with independent `g_w ~ N(0, 1)`. These vary as the embeddings do, and share their
@@ -68,7 +68,7 @@ def _mean(embeddings: Embeddings) -> Float[Tensor, " d_model"]:
 def spearman_of(
     x: Float[np.ndarray, " types"], embeddings: Embeddings, directions: Float[Tensor, "n d_model"]
 ) -> Float[np.ndarray, " n"]:
-    """Spearman's correlation of x with `direction · E_w` over types, for each direction, in float64.
+    """Compute Spearman's correlation of x with `direction · E_w` over types, for each direction, in float64.
 
     Args:
         embeddings: those of the types of x.
@@ -84,7 +84,7 @@ def spearman_of(
 
 
 def rank_correlations(x: Float[np.ndarray, " types"], samples: Float[np.ndarray, "n types"]) -> Float[np.ndarray, " n"]:
-    """Spearman's correlation of x with each of the others; NaN where one is constant."""
+    """Compute Spearman's correlation of x with each of the others; NaN where one is constant."""
     ranks = rankdata(x) - (len(x) + 1) / 2
     correlations = np.empty(len(samples))
     for number, values in enumerate(samples):

@@ -32,7 +32,7 @@ _COPIES = 6  # copies of these: shifted logits, exponentials, probabilities, …
 def predictions(
     model: Shape, n_variants: int, title: str = "word frequency", *, grouped: bool = False, **options: Any
 ) -> Pass:
-    """The pass of a `MeanPredictions` with some variants. Each variant costs one product with all logits per
+    """Describe the pass of a `MeanPredictions` with some variants. Each variant costs one product with all logits per
     position."""
     groups = MOST if grouped else 1
     sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
@@ -48,7 +48,7 @@ def predictions(
 
 
 def head_input(model: Shape, directions: Sequence[str]) -> Pass:
-    """The pass of `interp.instruments.directions.head_directions`."""
+    """Describe the pass of `interp.instruments.directions.head_directions`."""
     sums = 8 * (model.d_model + 1) if directions else 0
     if "slope" in directions:
         read = predictions(model, 1, "head input")
@@ -58,18 +58,18 @@ def head_input(model: Shape, directions: Sequence[str]) -> Pass:
 
 
 def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:
-    """The number of sums that `interp.instruments.sinks.Sinks` keeps."""
+    """Count the sums that `interp.instruments.sinks.Sinks` keeps."""
     ranges = len(position_bins(size.context or TOKENS_PER_ROW))
     return n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
 
 
 def massive_sums(size: Shape) -> int:
-    """The number of values that a `MassiveActivations` keeps."""
+    """Count the values that a `MassiveActivations` keeps."""
     return len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * size.d_model + 1)
 
 
 def score_flops(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 128) -> tuple[float, float]:
-    """The operations per token of the means and of the key-centred means of a `ScoreContributions`.
+    """Estimate the operations per token of the means and of the key-centred means of a `ScoreContributions`.
 
     Causal models need `2 n_heads d_head d_model` operations per token and layer for the means, and as many for each
     class but one to centre them. Encoders first sum over a sequence, so they need twice that number for each class,
@@ -82,7 +82,7 @@ def score_flops(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 1
 
 
 def score_pass(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 128, by_head: bool = False) -> Pass:
-    """The pass of a `ScoreContributions`.
+    """Describe the pass of a `ScoreContributions`.
 
     By group of texts there are sums of scores, and of contributions too where these take no more than 256 MiB: of each
     head (`by_head`: pairs are weighted by attention), or of their mean.
@@ -101,12 +101,12 @@ def score_pass(size: Shape, n_layers: int, n_classes: int, *, sequence: int = 12
 
 
 def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:
-    """The number of values that a `DimensionProfile` keeps."""
+    """Count the values that a `DimensionProfile` keeps."""
     return 5 * n_states * n_classes * size.d_model + n_classes
 
 
 def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
-    """The pass in which this many rows of a prompt are continued together, with keys and values kept."""
+    """Describe the pass in which this many rows of a prompt are continued together, with keys and values kept."""
     cache = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
     return Pass(
         what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),

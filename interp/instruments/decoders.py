@@ -26,6 +26,6 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 
 
 def batch_rows(length: int) -> int:
-    """The number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has a row
-    for each of its beams or samples."""
+    """Return the number of rows of this many tokens, prompt and continuation, that are continued together. A prompt has
+    a row for each of its beams or samples."""
     return max(1, CACHED_TOKENS // length)

@@ -141,7 +141,8 @@ def decode(
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
-    """`generate` with checked token ids and a resolved config. Resumes after the batches that are in a checkpoint."""
+    """Run `generate` with checked token ids and a resolved config. Resumes after the batches that are in a
+    checkpoint."""
     n_per_prompt = config.num_return_sequences or 1
     if batch_size is None:
         at_once = batch_rows(max(map(len, rows)) + config.max_new_tokens)
@@ -199,7 +200,7 @@ def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
-    """A copy of the config, or that of a preset, with the length and this model's special tokens filled in.
+    """Copy the config, or that of a preset, with the length and this model's special tokens filled in.
 
     Raises ValueError for an unknown decoder, for an option that cannot work here, and if two different lengths are
     given.
@@ -273,7 +274,7 @@ def decode_batch(
     *,
     reads_source: bool = False,
 ) -> list[list[int]]:
-    """The continuation of each row by transformers' `generate`, up to an end-of-sequence token if there is one."""
+    """Continue each row with transformers' `generate`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=not reads_source))
     config.use_cache = config.use_cache is not False
     before = 1 if reads_source else ids.shape[1]  # the decoder of an encoder-decoder starts from a start token
@@ -285,7 +286,7 @@ def decode_batch(
 
 
 def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
-    """New tokens as text: what they add to the text of the prompt, so that no space is lost between the two."""
+    """Return new tokens as text: what they add to the text of the prompt, so that no space is lost between the two."""
     before, full_text = _text(model, row), _text(model, row + new)
     after = full_text[len(before) :] if full_text.startswith(before) else _text(model, new)
     return Generation(before, after, tuple(new))

@@ -34,7 +34,7 @@ Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 
 
 def why_no_directions(model: Model) -> str | None:
-    """Why directions in the head's input of a model cannot be scaled, or None if they can."""
+    """Return why directions in the head's input of a model cannot be scaled, or None if they can."""
     try:
         raw_head(model).refuse_cap("a vector added to its input has no closed form")
     except ValueError as error:
@@ -64,7 +64,7 @@ def refuse_hooks(model: Model) -> None:
 
 
 def head_directions(model: Model, prepared: Batches, directions: Several[Direction]) -> Passes[Vectors]:
-    """Some directions, the mean first, from one pass: `mean` is E[h] and `slope` is −A.
+    """Find some directions, the mean first, in one pass: `mean` is E[h] and `slope` is −A.
 
     Raises the errors of `refuse_hooks` and of `interp.instruments.regression.raw_head`, and for the slope also those of
     `interp.instruments.regression.fit_arrays`.
@@ -87,5 +87,5 @@ def head_directions(model: Model, prepared: Batches, directions: Several[Directi
 
 
 def added_logits(head: PredictionHead, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_vocab"]:
-    """What vectors in the head's input add to the logits, in float64 on the CPU."""
+    """Compute what vectors in the head's input add to the logits, in float64 on the CPU."""
     return head.embeddings.dot(vectors.to(head.wide)).double().cpu()

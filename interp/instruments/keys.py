@@ -48,11 +48,11 @@ class KeyClassBatch:
         self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
 
     def zero_padded(self, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
-        """The values, with 0 at padding."""
+        """Return the values, with 0 at padding."""
         return values * self.real.view(*self.real.shape, *(1,) * (values.ndim - 2)) if self._padded else values
 
     def by_row(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "batch head classes"]:
-        """Sums over the keys of each class, for each row."""
+        """Sum over the keys of each class, for each row."""
         return einsum(values, self.one_hot, "batch head key, batch key classes -> batch head classes")
 
 
@@ -105,22 +105,22 @@ class KeyObserver(Observer):
         return [self.classes.names[number] for number in self.present]
 
     def of_layers(self, name: str) -> Float[Tensor, "layer *shape"]:
-        """A state of every layer."""
+        """Return a state of every layer."""
         return torch.stack([self.state[f"{layer}.{name}"] for layer in self.layers])
 
     def per_query(self, name: str) -> Float[np.ndarray, "*shape"]:
-        """A state that is a sum over queries, averaged over them."""
+        """Return a state that is a sum over queries, averaged over them."""
         return (self.state[name] / self.tokens.sum()).cpu().numpy()
 
     def by_head(self, columns: Mapping[str, Tensor], **keys: Sequence[Any]) -> pd.DataFrame:
-        """A table with one row per layer, head and class that is present, and per combination of `keys`."""
+        """Make a table with one row per layer, head and class that is present, and per combination of `keys`."""
         heads = range(self.model.cfg.n_heads)
         return table_of(dict(layer=self.layers, head=heads, key_class=self.names, **keys), columns)
 
     def read(
         self, text: Text, *, batch_size: int | None, progress: bool, checkpoint: str | os.PathLike[str] | None
     ) -> None:
-        """`observe` a text, and warn about classes without tokens in it."""
+        """Observe a text, and warn about classes without tokens in it."""
         batches = as_batches(self.model, text, batch_size=batch_size)
         observe(self.model, batches, self, progress=progress, checkpoint=checkpoint)
         self.warn_of_absent()
@@ -150,11 +150,12 @@ class GroupedKeyObserver(KeyObserver):
         self.add_state(f"{layer}.{name}", (MOST, *shape), "groups")
 
     def by_group(self, layer: int, name: str) -> Float[np.ndarray, "groups *shape"]:
-        """A state of the groups that were read."""
+        """Return a state of the groups that were read."""
         return self._read_groups(f"{layer}.{name}")
 
     def jackknife(self, measure: Callable[..., Any], *sums: Float[np.ndarray, "groups ..."]) -> Jackknife:
-        """`interp.results.intervals.from_sums` of sums by group, where the size of a group is its number of queries."""
+        """Apply `interp.results.intervals.from_sums` to sums by group, where the size of a group is its number of
+        queries."""
         return from_sums(measure, sums, self.queries, self.stretches_per_group)
 
     @property
@@ -180,8 +181,8 @@ def attention_hooks(
     *,
     first_query: int = 0,
 ) -> Recipe:
-    """Hooks that call `read` with the attention that each key of a layer receives from real queries, from `first_query`
-    on, `[batch, head, key]` at least in float32, and with the input of the attention or the values.
+    """Return hooks that call `read` with the attention that each key of a layer receives from real queries, from
+    `first_query` on, `[batch, head, key]` at least in float32, and with the input of the attention or the values.
 
     The attention is computed from queries and keys, a few queries at a time and once for all observers of the batch.
     The pattern is used instead if it is edited, or if queries and keys alone do not determine it.
@@ -232,7 +233,8 @@ def received(
     chosen: Bool[Tensor, "batch pos"],
     n_heads: int,
 ) -> Float[Tensor, "batch head pos"]:
-    """The attention that each key receives from these queries, from patterns of a few queries and keys at a time."""
+    """Compute the attention that each key receives from these queries, from patterns of a few queries and keys at a
+    time."""
     total: Tensor | None = None
     for queries, keys, pattern in patterns:
         if total is None:
@@ -245,7 +247,7 @@ def received(
 def over_queries(
     pattern: Float[Tensor, "batch head query key"], real: Bool[Tensor, "batch query"]
 ) -> Float[Tensor, "batch head key"]:
-    """The sum over the real queries."""
+    """Sum over the real queries."""
     return (real[:, None, None].to(pattern.dtype) @ pattern).squeeze(2)
 
 
@@ -255,7 +257,7 @@ def activations(
 ) -> list[
     tuple[QKCircuit, Float[Tensor, "pos d_model"], Float[Tensor, "pos head d_head"], Float[Tensor, "head query key"]]
 ]:
-    """The circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
+    """Compute the circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
     check_weights(model)
     circuits = [qk_circuit(model, layer) for layer in layers]
     activations = []
@@ -273,7 +275,7 @@ def activations(
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:
-    """A table with one row per combination of the keys. The columns are tensors that broadcast to these."""
+    """Make a table with one row per combination of the keys. The columns are tensors that broadcast to these."""
     index = pd.MultiIndex.from_product(list(keys.values()), names=list(keys))
     values = {name: column.cpu().expand(index.levshape).numpy().ravel() for name, column in columns.items()}
     return pd.DataFrame(values, index).reset_index()

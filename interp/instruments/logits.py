@@ -52,11 +52,11 @@ class LogitsObserver(Observer):
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 
     def beside(self, batch: Batch) -> list[Tensor]:
-        """Additional arguments of `read`, with one entry per position that is read."""
+        """Return additional arguments of `read`, with one entry per position that is read."""
         return []
 
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
-        """The model's logits, from the activation at the site `logits`; −∞ in rows that are not tokens."""
+        """Return the model's logits, from the activation at the site `logits`; −∞ in rows that are not tokens."""
         return real_logits(self.head.finished(unembedded), self.head.real)
 
     def check_read(self) -> None:
@@ -65,7 +65,7 @@ class LogitsObserver(Observer):
             raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
-        """The average of a state that is a sum over the positions that were read (or scored).
+        """Return the average of a state that is a sum over the positions that were read (or scored).
 
         Raises ValueError if no position was read.
         """
@@ -99,6 +99,6 @@ class SiteMean(Observer):
 
 
 def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
-    """Logits at least in float32, and −∞ in rows of the vocabulary that are not tokens."""
+    """Return logits at least in float32, and −∞ in rows of the vocabulary that are not tokens."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)

@@ -35,7 +35,7 @@ class LargeValues(NamedTuple):
 
 
 def large_values(batch: Batch, state: int, activation: Float[Tensor, "batch pos d_model"]) -> LargeValues:
-    """The large values of a hidden state, found once for all observers of the batch. Padding is left out."""
+    """Find the large values of a hidden state once for all observers of the batch. Padding is left out."""
     key = "large values", state
     if key not in batch.shared:
         batch.shared[key] = _large(activation, batch.mask.bool())

@@ -20,7 +20,7 @@ _NORMAL = stats.norm.ppf(0.975)
 
 
 def with_ends(names: list[str]) -> list[str]:
-    """The names of columns, each followed by the names of the ends of its interval."""
+    """Return the names of columns, each followed by the names of the ends of its interval."""
     return [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
 
 
@@ -29,7 +29,8 @@ CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
 
 
 def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd.DataFrame:
-    """One row per variant of the prediction head, with the columns of `BiasEffect.kl` from kl_unigram_model on.
+    """Measure each variant: one row per variant of the prediction head, with the columns of `BiasEffect.kl` from
+    kl_unigram_model on.
 
     The intervals come from leaving out each group of texts (`interp.results.intervals.jackknife`), with u taken as
     known. Those of KL, ΔKL and JS are around the value corrected for bias (`…_corrected`), because a mean prediction
@@ -129,7 +130,7 @@ def _check_types(predictions: MeanPredictions, means: Sequence[Means], u: Distri
 
 
 def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict[str, float]:
-    """Pearson's and Spearman's correlation and the least-squares slope of y on x, with 95 % intervals.
+    """Compute Pearson's and Spearman's correlation and the least-squares slope of y on x, with 95 % intervals.
 
     The interval of Pearson's correlation uses Fisher's z, that of Spearman's the same with variance
     `(1 + ρ²/2)/(n − 3)` (Bonett and Wright 2000), and that of the slope Student's t. NaN for three points or fewer.

@@ -251,7 +251,8 @@ class MeanPredictions(LogitsObserver):
                 self.add("calibration", _binned(its_mass[:, :, scored], self._band_of[true[scored]]), group=group)
 
     def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
-        """The logits of a variant without its shift, from the model's logits and the activations that it reads."""
+        """Compute the logits of a variant without its shift, from the model's logits and the activations that it
+        reads."""
         fc = self.variants[variant].fc
         return logits if fc == 1.0 else real_logits(self.head.encoder_logits(activations[0], fc), self.head.real)
 
@@ -349,18 +350,19 @@ class MeanPredictions(LogitsObserver):
         return np.array([self.means(number).nll for number in range(len(self.variants))])
 
     def means(self, variant: int) -> Means:
-        """The means of one variant over all positions. Raises ValueError if no position was read."""
+        """Compute the means of one variant over all positions. Raises ValueError if no position was read."""
         self.check_read()
         return self._means(*(sums.sum(0) for sums in self._sums(variant)))
 
     def leaving_out(self, variant: int) -> Iterator[Means]:
-        """The means of one variant without each group of texts, in the order of `sizes`."""
+        """Compute the means of one variant without each group of texts, in the order of `sizes`."""
         return map(self._means, *map(summed_others, self._sums(variant)))
 
     def nll_by_group(
         self, variant: int
     ) -> tuple[Float[np.ndarray, "groups classes"], Float[np.ndarray, "groups classes"]]:
-        """The summed NLL of one variant by group of texts and class of the true token, and the number of tokens."""
+        """Return the summed NLL of one variant by group of texts and class of the true token, and the number of
+        tokens."""
         _, nll, _, count = self._sums(variant)
         return nll, count
 
@@ -370,7 +372,7 @@ class MeanPredictions(LogitsObserver):
         return self._calibration(self.state["calibration"].sum(0).cpu().numpy())
 
     def calibration_leaving_out(self) -> list[Calibration]:
-        """The calibration without each group of texts, in the order of `sizes`."""
+        """Return the calibration without each group of texts, in the order of `sizes`."""
         return list(map(self._calibration, summed_others(self.state["calibration"][self._groups].cpu().numpy())))
 
     def _calibration(self, sums: Float[np.ndarray, "4 rows bands bins"]) -> Calibration:

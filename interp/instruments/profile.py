@@ -115,7 +115,7 @@ class DimensionCorrelations(Observer):
 
 
 def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
-    """The dimensions whose mean is far from the means of the other dimensions of the same state.
+    """Find the dimensions whose mean is far from the means of the other dimensions of the same state.
 
     With the rule `robust`, the condition is `|x̄_j − median| > k · 1.4826 MAD`. The median and the median absolute
     deviation are taken over the dimensions of a state, of means over all tokens, so outliers do not affect the scale
@@ -159,7 +159,7 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: 
 
 
 def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
-    """How many dimensions of each state are outliers by either rule, and how many there would be in noise.
+    """Count how many dimensions of each state are outliers by either rule, and how many there would be in noise.
 
     Args:
         k: the threshold of `rule`. The other rule has its default.
@@ -196,7 +196,7 @@ def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule:
 
 
 def noise_count(d_model: int, k: float) -> float:
-    """How many of `d_model` dimensions lie beyond k in N(0, 1) noise: `2 d (1 − Φ(k))`.
+    """Compute how many of `d_model` dimensions lie beyond k in N(0, 1) noise: `2 d (1 − Φ(k))`.
 
     The rules estimate centre and spread from the same dimensions. Noise then gives .11 outliers in place of .05 with
     the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096, and 2.04 in place of 2.07 with the rule `sd`
@@ -210,7 +210,7 @@ def noise_count(d_model: int, k: float) -> float:
 
 
 def outlier_threshold(d_model: int, k: float | int | None = None, rule: Rule = "robust") -> float:
-    """The k of `find_outliers` for a state of `d_model` dimensions: the given value, or the default of the rule.
+    """Return the k of `find_outliers` for a state of `d_model` dimensions: the given value, or the default of the rule.
 
     Examples:
         >>> [round(outlier_threshold(d_model), 2) for d_model in (128, 768, 4096)]

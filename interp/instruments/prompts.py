@@ -46,7 +46,7 @@ def prompts(
     bos: Bos = "auto",
     seed: int = 0,
 ) -> Prompts:
-    """The first tokens of random texts that are long enough to include a human continuation.
+    """Draw prompts: the first tokens of random texts that are long enough to include a human continuation.
 
     The whole corpus is read, and all texts that are long enough are equally likely to be drawn. Prompts are in the
     order of the corpus.

@@ -17,7 +17,8 @@ __all__ = ["Regression", "fit_arrays", "least_squares", "minus_log", "raw_head",
 
 
 def raw_head(model: Model) -> PredictionHead:
-    """The prediction head. Raises ValueError if it is folded, because its W_U is then not the output embeddings."""
+    """Return the prediction head. Raises ValueError if it is folded, because its W_U is then not the output
+    embeddings."""
     head = prediction_head(model)
     if head.folded or head.norm == "folded rms":
         raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
@@ -72,7 +73,7 @@ def fit_arrays(
 def regressions(
     embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
 ) -> list[Regression]:
-    """`fit_arrays` for several α. Those that use the same types share one decomposition."""
+    """Apply `fit_arrays` to several α. Those that use the same types share one decomposition."""
     masks = [taking_part(embeddings, alpha, use) for alpha in alphas]
     fitted: dict[int, Regression] = {}
     for mask in {mask.tobytes(): mask for mask in masks}.values():
@@ -85,7 +86,7 @@ def regressions(
 def taking_part(
     embeddings: Embeddings, alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
 ) -> Bool[np.ndarray, " d_vocab"]:
-    """The types to use. Raises the errors of `fit_arrays`."""
+    """Mark the types to use. Raises the errors of `fit_arrays`."""
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
     if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
@@ -104,9 +105,8 @@ def minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]
 def least_squares(
     embeddings: Embeddings, *targets: Float[np.ndarray, " types"], n_real: int | None = None
 ) -> tuple[Decomposition, list[Regression]]:
-    """The regressions of all targets on the embeddings and a constant, from one decomposition of the centred
-    embeddings. `n_real` is how many types of the vocabulary are tokens, by default all.
-    """
+    """Compute the regressions of all targets on the embeddings and a constant, from one decomposition of the centred
+    embeddings. `n_real` is how many types of the vocabulary are tokens, by default all."""
     n = len(embeddings)
     if n < 2:
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")

@@ -10,7 +10,7 @@ __all__ = ["random_frames"]
 
 
 def random_frames(d_model: int, n_dims: int, *, draws: int, seed: int = 0) -> Float[Tensor, "draw dim d_model"]:
-    """Orthonormal directions r_1 … r_k in R^d, drawn uniformly (Haar), as rows.
+    """Draw orthonormal directions r_1 … r_k in R^d uniformly (Haar), as rows.
 
     `[r_1 … r_k] = Q sign(diag R)`, where QR is a matrix of N(0, 1) numbers.
 

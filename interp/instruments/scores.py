@@ -245,7 +245,7 @@ class ScoreContributions(GroupedKeyObserver):
         return torch.from_numpy(intervals.half) / (circuit.scale if self.scaled else 1.0)
 
     def gap_half(self, rows: pd.DataFrame) -> pd.Series:
-        """Half the width of the 95 % interval of gaps, averaged over heads.
+        """Compute half the width of the 95 % interval of gaps, averaged over heads.
 
         Args:
             rows: the layer, key_class and dim of each gap.
@@ -267,8 +267,8 @@ class ScoreContributions(GroupedKeyObserver):
         return half
 
     def half_beyond(self, layer: int, key_class: str, dims: list[int], compared_dims: list[int]) -> float:
-        """Half the width of the 95 % interval of the share of a gap, averaged over heads, that some dimensions have,
-        minus that of others."""
+        """Compute half the width of the 95 % interval of the share of a gap, averaged over heads, that some dimensions
+        have, minus that of others."""
         if not self.has_gaps:
             return math.nan
         places = [self.classes.names.index(name) for name in (key_class, "other")]

@@ -24,7 +24,7 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame: ...
 @overload
 def gaps(scores: Dense) -> Dense: ...
 def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
-    """How much each dimension distinguishes a class of keys: `ΔC_j = C_j(class) − C_j(other)`.
+    """Compute how much each dimension distinguishes a class of keys: `ΔC_j = C_j(class) − C_j(other)`.
 
     Gaps are computed from key-centred means if `scores` has them, otherwise from plain means, which in causal models
     are over different queries for different classes. `share` is `ΔC_j / Σ_j ΔC_j`, with `rank` 1 for the largest share.

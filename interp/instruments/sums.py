@@ -40,14 +40,15 @@ class Rows(NamedTuple):
     n_groups: int
 
     def by_group(self, values: Float[Tensor, "batch *shape"]) -> Float[Tensor, "groups *shape"]:
-        """The values of each row, added up by group."""
+        """Add up the values of each row by group."""
         return values.new_zeros(self.n_groups, *values.shape[1:]).index_add_(0, self.group, values)
 
 
 def attended_queries(
     circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
 ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
-    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each class."""
+    """Compute `u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each
+    class."""
     u = torch.zeros_like(q)
     mass = q.new_zeros(*q.shape[:3], one_hot.shape[2])
     for queries, keys, pattern in patterns:
@@ -61,7 +62,8 @@ def attended_queries(
 
 
 def pair_sums(circuit: QKCircuit, rows: Rows, *, centred: bool, sums_to_one: bool) -> list[Tensor]:
-    """Over all pairs, by group, head and class: contributions, queries and, if `centred`, key-centred contributions.
+    """Sum over all pairs, by group, head and class: contributions, queries and, if `centred`, key-centred
+    contributions.
 
     Args:
         sums_to_one: the shares of all classes make 1, so that centred contributions of all classes add up to 0.

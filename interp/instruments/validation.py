@@ -27,7 +27,8 @@ _OPEN = 1e-5  # the smallest pivot at which the types outside a fold determine t
 
 
 def folds(n_types: int) -> Int[np.ndarray, " types"]:
-    """The fold of each type, 0 … 9. It depends only on the number of types; folds are as even as possible, and mixed.
+    """Return the fold of each type, 0 … 9. It depends only on the number of types; folds are as even as possible, and
+    mixed.
 
     Examples:
         >>> np.bincount(folds(25)).tolist()
@@ -39,7 +40,7 @@ def folds(n_types: int) -> Int[np.ndarray, " types"]:
 def cross_validated(
     embeddings: Embeddings, decomposition: Decomposition, targets: Float[np.ndarray, "types targets"]
 ) -> pd.DataFrame:
-    """R² of each target when it is predicted by the regression on the types of the other nine folds.
+    """Compute R² of each target when it is predicted by the regression on the types of the other nine folds.
 
     `cv_r2 = 1 − Σ (y − ŷ)² / Σ (y − ȳ)²`, with both sums over all types. Its 95 % interval (`cv_r2_low`, `cv_r2_high`)
     uses the delta method for the logarithm of the ratio, as if types were drawn independently. It is NaN if the types
@@ -62,7 +63,7 @@ def cross_validated(
 def r2_on_unseen(
     targets: Float[np.ndarray, "types targets"], errors: Float[np.ndarray, "types targets"]
 ) -> pd.DataFrame:
-    """The table of `cross_validated`, from the errors on types that the regression has not seen."""
+    """Make the table of `cross_validated` from the errors on types that the regression has not seen."""
     squares, around_mean = errors**2, (targets - targets.mean(0)) ** 2
     ratio = squares.sum(0) / around_mean.sum(0)
     with np.errstate(invalid="ignore"):  # all errors are 0
@@ -76,8 +77,8 @@ def r2_on_unseen(
 def errors_on_unseen(
     embeddings: Embeddings, decomposition: Decomposition, targets: Float[np.ndarray, "types targets"]
 ) -> Float[np.ndarray, "types targets"]:
-    """Each target minus its prediction by the regression on the types of the other nine folds; NaN if these types do
-    not determine the slope.
+    """Compute each target minus its prediction by the regression on the types of the other nine folds; NaN if these
+    types do not determine the slope.
 
     Args:
         decomposition: the decomposition of the embeddings with these targets.

@@ -20,7 +20,8 @@ class Beginning(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Any) -> "Beginning":
-        """What the tokenizer does by itself: at the start of each row if its encoding of a text begins with the BOS."""
+        """Return what the tokenizer does by itself: at the start of each row if its encoding of a text begins with the
+        BOS."""
         token_id = getattr(tokenizer, "bos_token_id", None)
         puts_bos = token_id is not None and list(tokenizer("a")["input_ids"][:1]) == [token_id]
         return cls(token_id, "rows" if puts_bos else False)
@@ -51,7 +52,7 @@ def _trained_with_bos(directory: Path) -> bool:
 
 
 def beginning(tokenizer: Any) -> Beginning:
-    """How the texts of a tokenizer's model begin.
+    """Return how the texts of a tokenizer's model begin.
 
     TransformerLens reads the tokenizer of a model again such that it puts a BOS before every text, and takes the
     end-of-sequence token for a BOS if there is none. So a tokenizer of a model that interp has not loaded and that puts

@@ -212,8 +212,8 @@ class Bridge(View):
         return dict(points.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise those
-        of transformers, without what the bridge adds."""
+        """Return parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise
+        those of transformers, without what the bridge adds."""
         hooked = list(self._hooked_parameters()) if self._kind in _HOOKED else []
         yield from ((name, value) for name, value in hooked if "b_" not in name or value.any())
         named = {value.untyped_storage().data_ptr() for _, value in hooked}
@@ -265,7 +265,8 @@ class Bridge(View):
         return "drawn" if parameter.ndim > 1 or not name.endswith("weight") else "zeros" if self._offset else "ones"
 
     def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
-        """A copy whose blocks capture what they read in the copy. TransformerLens' own hooks refer to the original."""
+        """Make a copy whose blocks capture what they read in the copy. TransformerLens' own hooks refer to the
+        original."""
         for module in self.wrapped.modules():  # tensors left by a forward pass with gradients cannot be copied
             for name, value in vars(module).items():
                 if isinstance(value, Tensor) and value.grad_fn is not None:
@@ -328,7 +329,7 @@ class EncoderDecoder(Bridge):
 
 
 def why_not_linear(config: Any, attn: Any) -> Iterator[str]:
-    """Why the scores of an attention module of transformers are not sums over residual dimensions of the key.
+    """Return why the scores of an attention module of transformers are not sums over residual dimensions of the key.
 
     Args:
         config: that of the language model.

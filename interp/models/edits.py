@@ -80,7 +80,7 @@ class Edit:
         return self.edit(activation)
 
     def edit(self, activation: Tensor) -> Tensor | None:
-        """The edited activation, in which what earlier edits have set to zero is still zero."""
+        """Return the edited activation, in which what earlier edits have set to zero is still zero."""
         edited = self.function(activation, self.point)
         if edited is None or self.zeroes:
             return edited
@@ -89,12 +89,12 @@ class Edit:
         return edited
 
     def earlier(self) -> list["Edit"]:
-        """The edits before this one at its hook point."""
+        """Return the edits before this one at its hook point."""
         edits = _edits_at(self.point)
         return edits[: edits.index(self)] if self in edits else []
 
     def later(self) -> list["Edit"]:
-        """The edits after this one at its hook point."""
+        """Return the edits after this one at its hook point."""
         edits = _edits_at(self.point)
         return edits[edits.index(self) + 1 :] if self in edits else []
 
@@ -147,7 +147,7 @@ def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
 def joint_edit(
     model: Model, names: Sequence[str], function: Callable[..., Any], *, parts: Iterable[torch.nn.Module] = ()
 ) -> list[Edit]:
-    """`jointly` for one model: a `Reading` at each hook point but the last, where the `Edit` is."""
+    """Apply `jointly` to one model: a `Reading` at each hook point but the last, where the `Edit` is."""
     *reads, edit = [keep for _, keep in jointly(names, function)]
     readings = [Reading(model, name, keep) for name, keep in zip(names[:-1], reads, strict=True)]
     return [*readings, Edit(model, names[-1], edit, parts=parts)]

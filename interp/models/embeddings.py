@@ -41,11 +41,11 @@ class Embeddings:
         return int(self.W_U.shape[0])
 
     def of(self, use: Bool[np.ndarray, " d_vocab"]) -> "Embeddings":
-        """The embeddings of some types of the vocabulary."""
+        """Return the embeddings of some types of the vocabulary."""
         return replace(self, use=use)
 
     def blocks(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Float[Tensor, "types d_model"]]]:
-        """Blocks of embeddings, each with the slice of (used) types that it has.
+        """Return blocks of embeddings, each with the slice of (used) types that it has.
 
         Blocks are on the device of `W_U`, or on the CPU if that device has no float64. A block may share memory with
         `W_U`, so do not write to it.
@@ -57,7 +57,7 @@ class Embeddings:
             yield slice(start, start + len(chosen)), self._wide(_rows(self.W_U.T, chosen), dtype)
 
     def coordinates(self, dims: slice) -> Float[Tensor, "dims types"]:
-        """Some dimensions of every type, in float64 on the CPU."""
+        """Return some dimensions of every type, in float64 on the CPU."""
         part = replace(self, W_U=self.W_U[dims])
         coordinates = torch.empty(part.d_model, len(self), dtype=torch.float64)
         for where, block in part.blocks():
@@ -65,14 +65,14 @@ class Embeddings:
         return coordinates
 
     def dot(self, directions: Float[Tensor, "k d_model"]) -> Float[Tensor, "k types"]:
-        """`direction · E_w` for each direction and type, in the dtype and on the device of the directions."""
+        """Compute `direction · E_w` for each direction and type, in the dtype and on the device of the directions."""
         products = directions.new_empty(len(directions), len(self))
         for where, block in self.blocks(directions.dtype):
             products[:, where] = directions.to(block.device) @ block.mT
         return products
 
     def total(self, weights: Float[Tensor, "rows types"]) -> Float[Tensor, "rows d_model"]:
-        """`Σ_w weight_w E_w` for each row of weights, in float64 and on their device."""
+        """Compute `Σ_w weight_w E_w` for each row of weights, in float64 and on their device."""
         totals = weights.new_zeros(len(weights), self.d_model, dtype=torch.float64)
         for where, block in self.in_small_blocks.blocks(weights.dtype):
             totals += weights[:, where] @ block.to(weights.device)

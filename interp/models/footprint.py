@@ -51,7 +51,7 @@ class Widths:
     eager: bool = False
 
     def block_bytes(self, rows: int, context: int, itemsize: int) -> int:
-        """The bytes that a block holds while b `rows` of T tokens, the `context`, pass through it.
+        """Estimate the bytes that a block holds while b `rows` of T tokens, the `context`, pass through it.
 
             b T (6 d_model + max(4 (n_heads + n_key_value_heads) d_head, (2 or, gated, 4) d_mlp)) numbers
 
@@ -70,12 +70,13 @@ class Widths:
         return rows * context * itemsize * (6 * self.d_model + max(attention, mlp) + pairs)
 
     def head_bytes(self, positions: float | int, itemsize: int) -> int:
-        """The bytes that the prediction head holds for some positions: logits, and three times the residual stream."""
+        """Estimate the bytes that the prediction head holds for some positions: logits, and three times the residual
+        stream."""
         return round(positions * itemsize * (self.d_vocab + 3 * self.d_model))
 
 
 def widths(model: Model) -> Widths:
-    """The widths of a loaded model.
+    """Return the widths of a loaded model.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -96,7 +97,7 @@ def widths(model: Model) -> Widths:
 
 
 def weights_of(model: Model) -> dict[str, int]:
-    """The bytes of a model's parameters on each device. Shared memory counts once."""
+    """Count the bytes of a model's parameters on each device. Shared memory counts once."""
     storages = {weight.untyped_storage().data_ptr(): (str(weight.device), weight) for weight in model.parameters()}
     sizes: dict[str, int] = {}
     for device, parameter in storages.values():
@@ -105,15 +106,15 @@ def weights_of(model: Model) -> dict[str, int]:
 
 
 def room_for_batches(weights: Mapping[str, int]) -> float:
-    """The bytes that a batch of default size may take: half of the memory of the machine (or the limit of the
+    """Estimate the bytes that a batch of default size may take: half of the memory of the machine (or the limit of the
     container, or the memory of the GPU with the least left) after subtracting the process and the `weights` on each
     device. What else is running does not matter."""
     return min(_OF_ROOM * (memory.total(device) - PROCESS - size) for device, size in weights.items())
 
 
 def default_rows(sizes: Widths, context: int, *, itemsize: int, room: float | int) -> int:
-    """The default number of rows of a batch: as many as make about 4,096 tokens and 2²⁶ logits. If these take more than
-    the `room`, it is the largest power of two that fits, and at least 1.
+    """Return the default number of rows of a batch: as many as make about 4,096 tokens and 2²⁶ logits. If these take
+    more than the `room`, it is the largest power of two that fits, and at least 1.
 
     Examples:
         >>> heads = {"n_heads": 12, "n_key_value_heads": 12, "d_head": 64}

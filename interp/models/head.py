@@ -99,7 +99,7 @@ class PredictionHead(BertHead):
         return self.b_U if self.b_ln is None else self.embeddings.dot(self.b_ln.to(self.wide)[None])[0]
 
     def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
-        """The model's logits, scaled and soft-capped, from the activation at the site `logits`."""
+        """Return the model's logits, scaled and soft-capped, from the activation at the site `logits`."""
         logits = unembedded if self.scale == 1 else self.scale * unembedded
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
@@ -111,7 +111,7 @@ class PredictionHead(BertHead):
             )
 
     def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
-        """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
+        """Return what a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
 
         Units: logits (nats). Raises ValueError if there is no such bias, and for fc, whose effect is not constant.
         """
@@ -124,22 +124,23 @@ class PredictionHead(BertHead):
         return self._ln_effect
 
     def of_residual(self, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_model"]:
-        """What vectors in a decoder's final residual stream become in the unembedding's input, up to the final norm's
-        division: `(v − mean v) ⊙ γ`. An RMSNorm does not subtract the mean, and without a norm they stay the same."""
+        """Return what vectors in a decoder's final residual stream become in the unembedding's input, up to the final
+        norm's division: `(v − mean v) ⊙ γ`. An RMSNorm does not subtract the mean, and without a norm they stay the
+        same."""
         if self.gamma is None:
             return vectors
         centred = vectors if self.norm == "rms" else vectors - vectors.mean(-1, keepdim=True)
         return centred * self.gamma.to(vectors)
 
     def encoder_logits(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_vocab"]:
-        """BERT's logits from the final residual stream, with b_fc multiplied by `fc`."""
+        """Return BERT's logits from the final residual stream, with b_fc multiplied by `fc`."""
         assert self.gamma is not None
         assert self.b_ln is not None
         return (self.encoder_norm(resid, fc) * self.gamma + self.b_ln) @ self.W_U + self.b_U
 
 
 def prediction_head(model: Model) -> PredictionHead:
-    """The prediction head of a TransformerLens model, raw or folded.
+    """Return the prediction head of a TransformerLens model, raw or folded.
 
     If a folded `b_U` may mix b_LN with the head's own bias, neither counts as existing, and `require` says why.
 
@@ -210,7 +211,8 @@ def _why_absent_where_folded(tensors: HeadTensors) -> dict[str, str]:
 
 
 def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:
-    """Which rows of the output vocabulary are tokens: those that the tokenizer knows, or all if there is no tokenizer.
+    """Mark which rows of the output vocabulary are tokens: those that the tokenizer knows, or all if there is no
+    tokenizer.
 
     Pythia, for example, has more rows than tokens; the surplus rows are untrained.
     """

@@ -110,7 +110,8 @@ class _Hooked(View):
         return self.model.hook_dict
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Leaves out biases that are zero, which other implementations lack, and parameters that are not used."""
+        """Yield parameters. Leaves out biases that are zero, which other implementations lack, and parameters that are
+        not used."""
         for name, parameter in self.model.named_parameters():
             path, _, leaf = name.rpartition(".")
             leaf = leaf.lstrip("_")

@@ -35,7 +35,7 @@ class Origin:
 
 
 def origin(model: Model) -> Origin:
-    """Where a model came from. If it was not loaded by `load`, the name is that of its config."""
+    """Tell where a model came from. If it was not loaded by `load`, the name is that of its config."""
     stored = getattr(model, "interp_origin", None)
     return stored if isinstance(stored, Origin) else Origin(model.cfg.model_name or "custom", None, None)
 
@@ -66,7 +66,7 @@ def _cache_of(model: Model) -> dict[str, Any]:
 
 
 def weight_hash(model: Model) -> str:
-    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes. Equal hashes mean equal weights.
+    """Hash (xxh3, 128 bits) every parameter's name, shape and bytes. Equal hashes mean equal weights.
 
     A `HookedTransformer` or `HookedEncoder` and a `TransformerBridge` with the same weights have the same hash.
     """
@@ -84,8 +84,8 @@ def weight_hash(model: Model) -> str:
 
 
 def config_hash(model: Model) -> str:
-    """A hash of everything other than the weights that decides a forward pass: the config, the scale of the scores in
-    each layer, and how attention is computed."""
+    """Hash everything other than the weights that decides a forward pass: the config, the scale of the scores in each
+    layer, and how attention is computed."""
     seen = view(model)
     description = seen.config()
     description["attention"] = seen.attention_path
@@ -103,8 +103,8 @@ def check_weights(model: Model, only: Callable[[str], bool] = lambda name: True)
 
 
 def check_attention_weights(model: Model) -> None:
-    """`check_weights` of queries and keys. TransformerLens silently turns attention of NaN into 0; NaN in any other
-    weight shows in the residual stream."""
+    """Apply `check_weights` to queries and keys. TransformerLens silently turns attention of NaN into 0; NaN in any
+    other weight shows in the residual stream."""
     check_weights(model, lambda name: ".attn." in name and not name.endswith(("_V", "_O")))
 
 

@@ -35,17 +35,18 @@ class Span:
     window: int | None
 
     def mask(self, length: int, queries: slice = slice(None)) -> Bool[Tensor, "query key"]:
-        """Which keys the queries see in a row of this length. Returns the rows of some queries, by default of all."""
+        """Return which keys the queries see in a row of this length. Returns the rows of some queries, by default of
+        all."""
         return self.seen_from(torch.arange(length)[queries], length)
 
     def seen_from(self, queries: Int[Tensor, "*query"], length: int) -> Bool[Tensor, "*query key"]:
-        """Which keys of a row of this length the queries at these positions see."""
+        """Return which keys of a row of this length the queries at these positions see."""
         distance = queries[..., None] - torch.arange(length, device=queries.device)
         visible = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         return visible if self.window is None else visible & (distance < self.window)
 
     def up_to(self, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
-        """For each query, the sum of the values at the keys it sees."""
+        """Sum the values at the keys that each query sees."""
         if not self.causal:
             return values.sum(1, keepdim=True).expand_as(values)
         sums = _running_sums(values)
@@ -54,7 +55,7 @@ class Span:
         return torch.cat([sums[:, : self.window], sums[:, self.window :] - sums[:, : -self.window]], 1)
 
     def over_queries(self, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
-        """For each key, the sum of the values at the queries that see it."""
+        """Sum the values at the queries that see each key."""
         return self.up_to(values.flip(1)).flip(1)
 
 
@@ -69,7 +70,7 @@ def _running_sums(values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "ba
 
 
 def span(model: Model, layer: int) -> Span:
-    """Which keys the queries of a block can see."""
+    """Return which keys the queries of a block can see."""
     attention = view(model).attention(layer)
     return Span(attention.causal, attention.window)
 
@@ -92,7 +93,7 @@ class QKCircuit:
     _attention: Attention
 
     def read_again(self, model: Model) -> "QKCircuit":
-        """The circuit as the model's parameters are now, through which gradients flow."""
+        """Return the circuit as the model's parameters are now, through which gradients flow."""
         return replace(self, _attention=view(model).live_attention(self.layer))
 
     @property
@@ -130,26 +131,26 @@ class QKCircuit:
         return self._attention.W_Q.shape[0] // self._attention.W_K.shape[0]
 
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
+        """Compute x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
         return self._attention.input_of(activation)
 
     def at_positions(
         self, directions: Float[Tensor, "n head d_head"], length: int
     ) -> Float[Tensor, "n #key head d_head"]:
-        """`R_n k` for each vector k at each position n of a row. Without RoPE it is the same at all positions, and is
-        given once."""
+        """Compute `R_n k` for each vector k at each position n of a row. Without RoPE it is the same at all positions,
+        and is given once."""
         n_keys = length if self.rotates else 1
         return self.rotate(directions[:, None].expand(-1, n_keys, -1, -1))
 
     def towards(self, k: Float[Tensor, "*n kv_head d_head"]) -> Float[Tensor, "*n kv_head d_model"]:
-        """`γ ⊙ W_K k`: the direction in which the normalised input of attention must move for the key of a head (before
-        RoPE) to grow fastest along the vector k."""
+        """Compute `γ ⊙ W_K k`: the direction in which the normalised input of attention must move for the key of a head
+        (before RoPE) to grow fastest along the vector k."""
         direction = einsum(self.W_K_stored.to(k), k, "head d_model d_head, ... head d_head -> ... head d_model")
         gamma = self._attention.gamma if self._attention.normed_before else None
         return direction if gamma is None else direction * gamma.to(direction)
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        """`R_n k_n` for the vector at each position n."""
+        """Compute `R_n k_n` for the vector at each position n."""
         return k if self._attention.rotation is None else self._attention.rotation.forth(k)
 
     def patterns(
@@ -158,8 +159,9 @@ class QKCircuit:
         k: Float[Tensor, "batch pos kv_head d_head"],
         real: Bool[Tensor, "batch pos"],
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
-        """Attention probabilities for a few queries at a time, each with the slices of queries and keys they belong to.
-        No array over all queries and all keys is made. `q` and `k` are the activations of these sites, before RoPE."""
+        """Yield attention probabilities for a few queries at a time, each with the slices of queries and keys they
+        belong to. No array over all queries and all keys is made. `q` and `k` are the activations of these sites,
+        before RoPE."""
         for queries, keys, scores in self.scores(q, k, real):
             yield queries, keys, scores.softmax(-1)
 
@@ -169,7 +171,7 @@ class QKCircuit:
         k: Float[Tensor, "batch pos kv_head d_head"],
         real: Bool[Tensor, "batch pos"],
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
-        """Attention scores for a few queries at a time, −∞ at keys that a query does not see; see `patterns`."""
+        """Yield attention scores for a few queries at a time, −∞ at keys that a query does not see; see `patterns`."""
         wide = torch.promote_types(q.dtype, torch.float32)
         q = self.rotate(q).to(wide) / self.scale
         k = self.rotate(k).to(wide)
@@ -189,12 +191,12 @@ class QKCircuit:
             yield queries, keys, scores.masked_fill_(~visible, -torch.inf)
 
     def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        """`R_nᵀ u_n` for the vector at each position n."""
+        """Compute `R_nᵀ u_n` for the vector at each position n."""
         return u if self._attention.rotation is None else self._attention.rotation.back(u)
 
 
 def qk_circuit(model: Model, layer: int) -> QKCircuit:
-    """The query–key circuit of a block.
+    """Return the query–key circuit of a block.
 
     Raises ValueError for a layer that does not exist; for a folded model, whose weights are centred; and for a model
     whose scores are not sums over residual dimensions (ALiBi and relative positions, normalised or clamped queries and
@@ -220,7 +222,7 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
 
 
 def why_no_scores(model: Model) -> str | None:
-    """Why attention scores of a model cannot be decomposed by residual dimension, or None if they can."""
+    """Return why attention scores of a model cannot be decomposed by residual dimension, or None if they can."""
     try:
         for layer in range(model.cfg.n_layers):
             qk_circuit(model, layer)
@@ -230,8 +232,8 @@ def why_no_scores(model: Model) -> str | None:
 
 
 def why_unreadable(model: Model) -> str | None:
-    """Why attention cannot be studied (its patterns do not exist, or weights are not those that the model was trained
-    with), or None if it can."""
+    """Return why attention cannot be studied (its patterns do not exist, or weights are not those that the model was
+    trained with), or None if it can."""
     seen = view(model)
     try:
         seen.refuse_drawn()
@@ -245,7 +247,8 @@ def why_unreadable(model: Model) -> str | None:
 
 
 def input_name(model: Model, layer: int) -> str:
-    """The hook point of the activation from which `Attention.input_of` computes the input of a block's attention."""
+    """Return the hook point of the activation from which `Attention.input_of` computes the input of a block's
+    attention."""
     return hook_name(model, "attn_input" if view(model).attention(layer).normed_before else "resid_pre", layer)
 
 
@@ -263,7 +266,7 @@ def refuse_folded(seen: View) -> None:
 
 
 def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
-    """The given layers as a list; all layers for None.
+    """Check the given layers as a list; all layers for None.
 
     Raises ValueError for a layer that does not exist or is given twice, and TypeError for anything but whole numbers,
     or if `model` is not a model.
@@ -273,7 +276,7 @@ def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
 
 
 def check_dims(model: Model, dims: Several[int]) -> list[int]:
-    """The given dimensions of the residual stream as a list.
+    """Check the given dimensions of the residual stream as a list.
 
     Raises ValueError for a dimension that does not exist or is given twice, and TypeError for anything but whole
     numbers, or if `model` is not a model.

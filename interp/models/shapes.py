@@ -71,13 +71,13 @@ class Shape(Widths):
         return 2.0 * self.n_layers * self.block_weights
 
     def attention(self, context: int) -> float:
-        """Operations per token between queries, keys and values: `4 T n_heads d_head` per layer in rows of T tokens.
-        Causal models need half of that, because queries see half of the keys."""
+        """Return the operations per token between queries, keys and values: `4 T n_heads d_head` per layer in rows of T
+        tokens. Causal models need half of that, because queries see half of the keys."""
         return self.n_layers * (4.0 if self.encoder else 2.0) * context * self.n_heads * self.d_head
 
     def dtype(self, requested: str | None) -> torch.dtype:
-        """The type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not a
-        floating-point type."""
+        """Return the type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not
+        a floating-point type."""
         name = self.stored if requested == "auto" else requested or "float32"
         dtype = getattr(torch, name, None)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -86,17 +86,18 @@ class Shape(Widths):
         return dtype
 
     def backend(self, requested: Backend | None) -> Backend:
-        """The backend that `interp.load` uses, if TransformerLens can convert the model."""
+        """Return the backend that `interp.load` uses, if TransformerLens can convert the model."""
         return requested or ("hooked" if self.hooked else "bridge")
 
     def weights_bytes(self, dtype: torch.dtype, backend: Backend) -> int:
-        """The bytes of the weights in memory. TransformerLens' own models store output embeddings even if tied."""
+        """Return the bytes of the weights in memory. TransformerLens' own models store output embeddings even if
+        tied."""
         numbers = self.parameters + (self.d_model * self.d_vocab if backend == "hooked" and self.tied else 0)
         return numbers * dtype.itemsize
 
     def row(self, context: int | None) -> int:
-        """The number of tokens in a row of text for a given `context`. Raises ValueError if the model cannot read as
-        many."""
+        """Return the number of tokens in a row of text for a given `context`. Raises ValueError if the model cannot
+        read as many."""
         longest = self.context or context or TOKENS_PER_ROW
         length = min(longest, TOKENS_PER_ROW) if context is None else context
         shortest = 3 if self.encoder else 2
@@ -106,7 +107,7 @@ class Shape(Widths):
 
 
 def shape(name: str, revision: str | None = None, checkpoint: int | None = None) -> Shape:
-    """The shape of a hub name or a directory with a config.json; the rest is as in `interp.load`.
+    """Return the shape of a hub name or a directory with a config.json; the rest is as in `interp.load`.
 
     Raises FileNotFoundError if there is no config, ValueError for an unsupported architecture or a size below 1, and
     TypeError for a size that is not a whole number.
@@ -161,7 +162,7 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
 
 
 def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
-    """The `shape` of a model that is loaded with these options. Raises the errors of `adapter_directory` too."""
+    """Return the `shape` of a model that is loaded with these options. Raises the errors of `adapter_directory` too."""
     if (adapter := options.get("adapter")) is not None:
         adapter_directory(adapter)
     return shape(name, options.get("revision"), options.get("checkpoint"))

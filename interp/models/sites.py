@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 def view(model: Any) -> View:
-    """The view of a model, which depends on its class.
+    """Return the view of a model, which depends on its class.
 
     Raises `TypeError` for anything that is not a TransformerLens model, and for one that runs elsewhere. Raises
     `ValueError` for a bridge whose model is quantised or is not a supported language model.
@@ -42,7 +42,8 @@ def view(model: Any) -> View:
 
 
 def how_to_load(model: object) -> str:
-    """What to do with a model of transformers, which TransformerLens must wrap first; empty for anything else."""
+    """Return what to do with a model of transformers, which TransformerLens must wrap first; empty for anything
+    else."""
     remedy = "call interp.models.as_model(model, tokenizer) once and give what it returns"
     return remedy if hasattr(model, "save_pretrained") else ""
 
@@ -86,7 +87,7 @@ def check_vocabulary(model: Model, *, exact: bool = False) -> None:
 
 
 def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
-    """The hook point of a site.
+    """Return the hook point of a site.
 
     | site | activation |
     |---|---|
@@ -127,7 +128,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
 
 
 def state_name(model: Model, state: int) -> str:
-    """The hook point of a hidden state: 0 is the embeddings, L + 1 the residual stream after block L.
+    """Return the hook point of a hidden state: 0 is the embeddings, L + 1 the residual stream after block L.
 
     Raises ValueError for a state that does not exist, and TypeError for anything but a whole number.
     """
@@ -137,17 +138,18 @@ def state_name(model: Model, state: int) -> str:
 
 
 def trunk_output(model: Model) -> str:
-    """The hook point of the final residual stream, which the prediction head reads."""
+    """Return the hook point of the final residual stream, which the prediction head reads."""
     return state_name(model, model.cfg.n_layers)
 
 
 def narrowing(model: Model) -> str:
-    """The hook point at which positions can be dropped, so that the unembedding does not read them."""
+    """Return the hook point at which positions can be dropped, so that the unembedding does not read them."""
     return trunk_output(model) if view(model).narrows_at == "resid_post" else hook_name(model, "head_input")
 
 
 def depth(names: Iterable[str]) -> int | None:
-    """How far a forward pass must run for every hook to fire: a number of blocks, or None for the whole model."""
+    """Return how far a forward pass must run for every hook to fire: a number of blocks, or None for the whole
+    model."""
     reached = list(names)
     if head_sites(reached):
         return None
@@ -155,5 +157,5 @@ def depth(names: Iterable[str]) -> int | None:
 
 
 def head_sites(names: Iterable[str]) -> list[str]:
-    """The hook points that are in the prediction head."""
+    """Return the hook points that are in the prediction head."""
     return [name for name in names if _HEAD.match(name)]

@@ -24,7 +24,7 @@ def exponentials(
     peak: Float[Tensor, "pos 1"] | None = None,
     out: Float[Tensor, "pos types"] | None = None,
 ) -> tuple[Float[Tensor, "pos types"], Float[Tensor, "pos 1"]]:
-    """`exp(logits − offset)`, and the offset of each position.
+    """Compute `exp(logits − offset)`, and the offset of each position.
 
     The offset keeps the largest exponent between 0 and 40, and is 0 if the largest logit is there already. It is a
     whole number. Unlike a difference from the largest logit, which float32 rounds by up to 4e-6, such differences are
@@ -50,7 +50,7 @@ def exponentials(
 def over_types(
     values: Float[Tensor, "pos types"], weights: Float[Tensor, "n types"] | None = None
 ) -> Float[Tensor, "rows pos"]:
-    """Sums over types in float64: `Σ_w values_w`, and below it `Σ_w weight_w values_w` for each row of weights.
+    """Sum over types in float64: `Σ_w values_w`, and below it `Σ_w weight_w values_w` for each row of weights.
 
     Examples:
         >>> over_types(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)).tolist()
@@ -69,7 +69,7 @@ def over_types(
 def over_positions(
     values: Float[Tensor, "pos types"], weights: Float[Tensor, "n pos"], *, out: Float[Tensor, "n types"]
 ) -> Float[Tensor, "n types"]:
-    """`Σ_pos weight_pos values_pos` for each row of weights, written to a float64 tensor.
+    """Compute `Σ_pos weight_pos values_pos` for each row of weights, written to a float64 tensor.
 
     Examples:
         >>> out = torch.empty(1, 2, dtype=torch.float64)
@@ -84,7 +84,7 @@ def over_positions(
 
 
 def log_partition(logits: Float[Tensor, "pos types"]) -> Float[Tensor, " pos"]:
-    """`log Σ exp(logit)` over types, in float64, from exponentials in the dtype of the logits.
+    """Compute `log Σ exp(logit)` over types, in float64, from exponentials in the dtype of the logits.
 
     Examples:
         >>> log_partition(torch.zeros(1, 1_000_000)).exp().round().tolist()

@@ -78,17 +78,17 @@ class Spelling:
         self._has_words = makes(["a", "b"], "a b")
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """The text of each token by itself, including spaces. It is None for a special token, for an id without a
-        token, and for a token with only some of the bytes of a character."""
+        """Return the text of each token by itself, including spaces. It is None for a special token, for an id without
+        a token, and for a token with only some of the bytes of a character."""
         return [None if token_bytes is None else _decoded(token_bytes) for token_bytes in self.said(ids)]
 
     def in_parts(self, ids: Sequence[int]) -> list[bool]:
-        """Which tokens contain only some of the bytes of a character."""
+        """Return which tokens contain only some of the bytes of a character."""
         return [token_bytes is not None and _decoded(token_bytes) is None for token_bytes in self.said(ids)]
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
-        """The text of each token in its context: like `texts`, but a token with some of the bytes of a character gives
-        the whole character if the other bytes are next to it."""
+        """Return the text of each token in its context: like `texts`, but a token with some of the bytes of a character
+        gives the whole character if the other bytes are next to it."""
         row_bytes = self.said(ids)
         texts = [None if token_bytes is None else _decoded(token_bytes) for token_bytes in row_bytes]
         start = 0
@@ -102,7 +102,7 @@ class Spelling:
         return texts
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Readable names of tokens. Spaces are visible (`␣the`), incomplete characters are bytes in brackets
+        """Return readable names of tokens. Spaces are visible (`␣the`), incomplete characters are bytes in brackets
         (`<E3><81>`), and other invisible characters are shown by number (`<U+200B>`). WordPiece's mark for the
         continuation of a word stays (`##ing`), and special tokens keep their spelling. An id without a token is shown
         as a number."""
@@ -120,8 +120,8 @@ class Spelling:
         return names
 
     def running(self, ids: Sequence[int]) -> str:
-        """Tokens as running text: like `names`, but with plain spaces, and with whole characters if all their bytes are
-        there. If tokens are words, there is a space before each token that does not continue a word."""
+        """Return tokens as running text: like `names`, but with plain spaces, and with whole characters if all their
+        bytes are there. If tokens are words, there is a space before each token that does not continue a word."""
         text = b""
         for token_id, token_bytes in zip(ids, self.said(ids), strict=True):
             token = self._token_of(token_id) or str(token_id)
@@ -131,7 +131,7 @@ class Spelling:
         return _visible_text(text.decode("utf-8", "interp.bytes")).replace(_VISIBLE[ord(" ")], " ")
 
     def said(self, ids: Sequence[int]) -> list[bytes | None]:
-        """The text of each token as UTF-8 bytes; None for a special token and for an id without a token."""
+        """Return the text of each token as UTF-8 bytes; None for a special token and for an id without a token."""
         tokens = map(self._token_of, ids)
         return [None if token is None else self._utf8(i, token) for i, token in zip(ids, tokens, strict=True)]
 
@@ -158,7 +158,7 @@ class Spelling:
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
-    """Readable names of tokens (`Spelling.names`), or their ids if there is no tokenizer."""
+    """Return readable names of tokens (`Spelling.names`), or their ids if there is no tokenizer."""
     numbers = list(map(int, ids))
     return list(map(str, numbers)) if model.tokenizer is None else Spelling(model.tokenizer).names(numbers)
 

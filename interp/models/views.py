@@ -35,8 +35,8 @@ FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms"
 
 
 def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
-    """The order in memory of the dimensions of a TransformerLens parameter, as `interp.load` lays it out. It is the
-    order in which TransformerLens multiplies the parameter, so that no call copies it.
+    """Return the order in memory of the dimensions of a TransformerLens parameter, as `interp.load` lays it out. It is
+    the order in which TransformerLens multiplies the parameter, so that no call copies it.
 
     Args:
         gated: whether the model's MLPs are gated.
@@ -50,7 +50,7 @@ def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
 @dataclass(frozen=True, eq=False)
 class _Tensors:
     def detached(self) -> Self:
-        """The same tensors, without gradients."""
+        """Return the same tensors, without gradients."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: tensor.detach() for name, tensor in tensors.items()})
 
@@ -63,7 +63,7 @@ class BertHead:
     eps: float
 
     def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
-        """`(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the norm before `·γ + b`."""
+        """Compute `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the norm before `·γ + b`."""
         assert self.W_fc is not None
         assert self.b_fc is not None
         hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
@@ -123,7 +123,7 @@ class Attention(_Tensors):
     """Why scores are not sums over residual dimensions."""
 
     def input_of(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
+        """Compute x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
         if not self.normed_before:
             return activation
         x = activation if self.gamma is None else activation * self.gamma.to(activation.device)
@@ -187,7 +187,7 @@ class View(ABC):
         """The hook point of each site, with `{layer}` if it depends on the layer."""
 
     def refused(self, site: Site) -> str | None:
-        """Why a site cannot be used in this model, or None if it can."""
+        """Return why a site cannot be used in this model, or None if it can."""
         return None
 
     @property
@@ -225,11 +225,11 @@ class View(ABC):
 
     @abstractmethod
     def live_head(self) -> HeadTensors:
-        """The prediction head, with the model's own tensors, through which gradients flow."""
+        """Return the prediction head, with the model's own tensors, through which gradients flow."""
 
     @abstractmethod
     def live_attention(self, layer: int) -> Attention:
-        """The queries and keys of a block, with the model's own tensors, through which gradients flow."""
+        """Return the queries and keys of a block, with the model's own tensors, through which gradients flow."""
 
     def head(self) -> HeadTensors:
         return self.live_head().detached()
@@ -262,23 +262,23 @@ class View(ABC):
 
     @abstractmethod
     def hook_points(self) -> dict[str, Any]:
-        """Every hook point once, under one of its names."""
+        """Return every hook point once, under one of its names."""
 
     @abstractmethod
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter, under a name that does not depend on the class or the version of TransformerLens."""
+        """Return every parameter, under a name that does not depend on the class or the version of TransformerLens."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Everything other than the weights that decides a forward pass."""
+        """Return everything other than the weights that decides a forward pass."""
 
     @abstractmethod
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
-        """The value of a parameter before training, given its name in `model.named_parameters()`."""
+        """Return the value of a parameter before training, given its name in `model.named_parameters()`."""
 
     def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
-        """A copy of the model, including hooks, that shares nothing with it. `instead` maps the ids of parts to their
-        replacements."""
+        """Make a copy of the model, including hooks, that shares nothing with it. `instead` maps the ids of parts to
+        their replacements."""
         return copy.deepcopy(self.model, dict(instead or {}))
 
     def to(self, *where: torch.device | torch.dtype) -> None:

@@ -87,7 +87,7 @@ class Cost:
 
 
 def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of an analysis that declares none: one pass."""
+    """Estimate the cost of an analysis that declares none: one pass."""
     return Cost(passes=(Pass(what="reading", head=True),))
 
 
@@ -135,7 +135,7 @@ class Setup:
 
 
 def setup(name: str, options: Mapping[str, Any]) -> Setup:
-    """How a model is run with these options, which are those of an analysis and of
+    """Determine how a model is run with these options, which are those of an analysis and of
     `interp.analyses.options.ModelOptions`.
 
     Raises ValueError for a context longer than the model's or an unknown dtype, and the errors of
@@ -371,8 +371,8 @@ class Budget:
 def budget(
     name: str, costs: Mapping[str, Cost], options: Mapping[str, Any], names: Mapping[str, str] = _NAMES
 ) -> Budget:
-    """What a command needs with these options, which are those of `interp.analyses.options.ModelOptions`, `batch_size`
-    and `context`. The command calls the last two by these `names`, which are the same by default.
+    """Estimate what a command needs with these options, which are those of `interp.analyses.options.ModelOptions`,
+    `batch_size` and `context`. The command calls the last two by these `names`, which are the same by default.
 
     Raises the errors of `setup`.
 

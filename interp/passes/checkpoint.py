@@ -35,8 +35,8 @@ SAME = 1e-5  # tolerance for numbers in an identity, which differ slightly betwe
 
 
 def identity(model: Model, **described: Any) -> dict[str, Any]:
-    """What a run and a checkpoint must have in common for the run to resume from it, as JSON: weights, configuration,
-    the versions of packages that affect numbers, and everything else in `described`.
+    """Return what a run and a checkpoint must have in common for the run to resume from it, as JSON: weights,
+    configuration, the versions of packages that affect numbers, and everything else in `described`.
 
     Raises ValueError while hooks are active on the model, because an identity cannot describe them.
     """
@@ -58,7 +58,7 @@ class Checkpoint:
     def within(
         cls, directory: str | os.PathLike[str] | None, name: str, identity: Mapping[str, Any]
     ) -> "Checkpoint | None":
-        """The checkpoint of this name in a directory, or None without a directory."""
+        """Return the checkpoint of this name in a directory, or None without a directory."""
         return None if directory is None else cls(Path(directory) / f"{name}.safetensors", identity)
 
     def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
@@ -74,8 +74,8 @@ class Checkpoint:
             save_file(tensors, temporary, meta)
 
     def load(self, names: Iterable[str] | None = None) -> tuple[dict[str, Tensor], int | None]:
-        """The tensors with these names (None for all tensors), and how many pieces of work are done (None if all are).
-        If there is no file, there are no tensors and 0 is done.
+        """Return the tensors with these names (None for all tensors), and how many pieces of work are done (None if all
+        are). If there is no file, there are no tensors and 0 is done.
 
         Raises ValueError for a checkpoint of another run, naming the difference, and for a damaged one.
         """
@@ -108,7 +108,8 @@ def is_finished(path: Path) -> bool:
 
 
 def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
-    """The tables of a finished checkpoint, or new ones, which are saved there for the next run. None saves nothing."""
+    """Return the tables of a finished checkpoint, or new ones, which are saved there for the next run. None saves
+    nothing."""
     if checkpoint is None:
         return make()
     tensors, done = checkpoint.load()
@@ -121,7 +122,8 @@ def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
 
 
 def kept_each(work: Sequence[tuple[Checkpoint | None, Callable[[], Tables]]]) -> list[Tables]:
-    """`kept` for each piece of work, divided among processes (`interp.passes.distributed`) if all of them are saved."""
+    """Apply `kept` to each piece of work, divided among processes (`interp.passes.distributed`) if all of them are
+    saved."""
     here = distributed.part()
     paths = [checkpoint.path for checkpoint, _ in work if checkpoint is not None]
     if here.of > 1 and len(paths) == len(work):

@@ -41,7 +41,7 @@ class Part:
         return number % self.of == self.index
 
     def name(self, path: Path) -> Path:
-        """The file of this part, next to that of the whole."""
+        """Return the file of this part, next to that of the whole."""
         return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
 
 
@@ -51,7 +51,7 @@ _part: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 
 
 def part() -> Part:
-    """The part of the work that this process does inside `group` or `shard`; otherwise the whole."""
+    """Return the part of the work that this process does inside `group` or `shard`; otherwise the whole."""
     return _part.get()
 
 
@@ -110,7 +110,7 @@ def group(device: str | None = None) -> Iterator[None]:
 
 
 def meet(missing: Sequence[Path]) -> None:
-    """After work that is divided among parts, wait for the group, or raise `Unmerged` if files are missing."""
+    """Wait for the group after work that is divided among parts, or raise `Unmerged` if files are missing."""
     here = part()
     if here.grouped:
         torch.distributed.barrier()
@@ -121,9 +121,8 @@ def meet(missing: Sequence[Path]) -> None:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The files of all parts of a whole, existing or not. There are as many parts as run here, or else as many as the
-    division that has left most files. The list is empty if the whole is not divided.
-    """
+    """Return the files of all parts of a whole, existing or not. There are as many parts as run here, or else as many
+    as the division that has left most files. The list is empty if the whole is not divided."""
     here = part()
     pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
     totals = [int(match[2]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))]

@@ -68,8 +68,8 @@ Passes: TypeAlias = Generator[list[Reading], None, _R]
 
 
 def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
-    """Several analyses as one that returns the list of their results. All first readings come together, then all second
-    readings, and so on."""
+    """Combine several analyses into one that returns the list of their results. All first readings come together, then
+    all second readings, and so on."""
     results: list[Any] = [None] * len(analyses)
     going = dict(enumerate(analyses))
     while going:
@@ -229,7 +229,7 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
 
 
 def merged(readings: list[Reading]) -> Iterator[Reading]:
-    """One reading for all readings of the same batches, in order of appearance."""
+    """Merge all readings of the same batches, in order of appearance."""
     for reading in readings:
         group = [
             reading_alike for reading_alike in readings if reading_alike.batches.settings == reading.batches.settings

@@ -17,8 +17,8 @@ sum of a group of several texts is closer to a normal distribution."""
 
 
 def fitting(stretch: int, n_groups: int, size: int) -> int:
-    """The number of stretches per group (`size`, doubled as often as needed) for which this stretch lies within the
-    first `n_groups` groups.
+    """Return the number of stretches per group (`size`, doubled as often as needed) for which this stretch lies within
+    the first `n_groups` groups.
 
     Examples:
         >>> fitting(19, 20, 1), fitting(20, 20, 1), fitting(100, 20, 2)
@@ -30,7 +30,7 @@ def fitting(stretch: int, n_groups: int, size: int) -> int:
 
 
 def coarser(sums: Tensor, factor: int) -> Tensor:
-    """Sums `[groups, …]` with every `factor` consecutive groups added up, followed by zeros.
+    """Add up every `factor` consecutive groups of sums `[groups, …]`, followed by zeros.
 
     Examples:
         >>> coarser(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), 2).tolist()

@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
 @torch.no_grad()
 def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
-    """The residual stream at a hidden state, for every batch of an analysis's first reading.
+    """Keep the residual stream at a hidden state, for every batch of an analysis's first reading.
 
     It is None if it would take more than 64 MiB, if other processes read some of the batches, or if the model can only
     be run from its tokens (a bridge). Batches must then be read from the start.
@@ -57,8 +57,8 @@ def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
 
 
 def execute_from(model: Model, analysis: Passes[_R], kept_streams: Kept, edit: Edit) -> _R:
-    """The result of an analysis with the residual stream edited at the kept state. It must read the kept batches, and
-    its observers must listen after that state."""
+    """Compute the result of an analysis with the residual stream edited at the kept state. It must read the kept
+    batches, and its observers must listen after that state."""
     hooks = hooks_of_others(model)
     while True:
         try:

@@ -41,7 +41,7 @@ def of_values(
 
 
 def merged(a: Float[Tensor, "2 d k"], b: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
-    """The largest values of both together."""
+    """Merge the largest values of two samples."""
     both = torch.cat([a, b], 2)
     both = both.gather(2, both[1].argsort(dim=1).expand_as(both))
     size = torch.where(both[1] >= 0, _size(both[0]), -1)
@@ -50,7 +50,7 @@ def merged(a: Float[Tensor, "2 d k"], b: Float[Tensor, "2 d k"]) -> Float[Tensor
 
 
 def all_reduce(largest: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
-    """The largest values of all processes of the `torch.distributed` group together."""
+    """Merge the largest values of all processes of the `torch.distributed` group together."""
     parts = [torch.empty_like(largest) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, largest.contiguous())
     return reduce(merged, parts)

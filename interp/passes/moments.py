@@ -21,7 +21,7 @@ ROWS = {1: 4, 2: 8}
 
 
 def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Float[Tensor, "4 groups d"]:
-    """Moments of each column of x within each group of rows. Overwrites x."""
+    """Compute the moments of each column of x within each group of rows. Overwrites x."""
     count = one_hot.sum(0)[:, None]
     mean = one_hot.T @ x / count.clamp(min=1)
     x.addmm_(one_hot, mean, alpha=-1)
@@ -31,7 +31,7 @@ def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Flo
 
 
 def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, "8 m d"]:
-    """Moments of each column of x with each column of y. Overwrites x."""
+    """Compute the moments of each column of x with each column of y. Overwrites x."""
     n = len(x)
     y = y.clone()
     means = []
@@ -50,7 +50,7 @@ def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, 
 
 
 def merged(x: Float[Tensor, "rows *shape"], y: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
-    """The moments of both samples together."""
+    """Merge the moments of two samples."""
     n, mean, remainder, products = _parts(x)
     m, its_mean, its_rest, its_products = _parts(y)
     share = m / (n + m).clamp(min=1)
@@ -61,7 +61,7 @@ def merged(x: Float[Tensor, "rows *shape"], y: Float[Tensor, "rows *shape"]) -> 
 
 
 def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
-    """The moments of the samples of all processes of the `torch.distributed` group together."""
+    """Merge the moments of the samples of all processes of the `torch.distributed` group together."""
     operations = torch.distributed.ReduceOp
     n, mean, remainder, products = _parts(moments)
     pivot = torch.where(n > 0, mean, -torch.inf)
@@ -79,12 +79,12 @@ def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *sh
 
 
 def mean(moments: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """The mean; 0 if there are no observations."""
+    """Compute the mean; 0 if there are no observations."""
     return moments[1]
 
 
 def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[Tensor, "*shape"]:
-    """The population variance, exactly 0 if all values are equal."""
+    """Compute the population variance, exactly 0 if all values are equal."""
     n, means, _, products = _parts(moments)
     squares = products[variable * len(means)]
     step = torch.finfo(moments.dtype).eps * means[variable].abs()  # the distance from this mean to the next float64
@@ -92,7 +92,7 @@ def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[
 
 
 def correlation(moments: Float[Tensor, "8 *shape"]) -> Float[Tensor, "*shape"]:
-    """Pearson's correlation of the two variables; NaN if one of them is constant."""
+    """Compute Pearson's correlation of the two variables; NaN if one of them is constant."""
     both = variance(moments, 0) * variance(moments, 1)
     return torch.where(both > 0, moments[6] / moments[0].clamp(min=1) / both.sqrt(), torch.nan)
 

@@ -105,7 +105,7 @@ class Observer:
         return all(bool((value == _NEUTRAL[self.reductions[name]]).all()) for name, value in self.state.items())
 
     def hooks(self, batch: Batch) -> Recipe:
-        """Hooks that read the activations of this batch and call `add`."""
+        """Return hooks that read the activations of this batch and call `add`."""
         raise NotImplementedError
 
     def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int, *, group: int | None = None) -> None:
@@ -132,11 +132,11 @@ class Observer:
             raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(value_shape)}")
 
     def add_at(self, name: str, places: Int[Tensor, " n"], values: Shaped[Tensor, "*shape n"], *, group: int) -> None:
-        """`add` values at some places of the last dimension, which may be the same, and zeros everywhere else."""
+        """Add values at some places of the last dimension, which may be the same, and zeros everywhere else."""
         self._at_places.append((name, group, places.to(self.device), values.to(self.device, torch.float64)))
 
     def groups_of(self, batch: Batch) -> list[int]:
-        """The group of texts that each row of a batch belongs to, for `add`.
+        """Return the group of texts that each row of a batch belongs to, for `add`.
 
         Groups are just large enough for all texts that were read to fit.
         """
@@ -147,15 +147,15 @@ class Observer:
         return [stretch // size for stretch in stretches]
 
     def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
-        """The group of texts for each position that is read, on the CPU."""
+        """Return the group of texts for each position that is read, on the CPU."""
         return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
-        """`add` the values of each row of a batch to the row's group of texts."""
+        """Add the values of each row of a batch to the row's group of texts."""
         self.add_to_groups(name, values, torch.tensor(self.groups_of(batch)))
 
     def add_to_groups(self, name: str, values: Shaped[Tensor, "n *shape"], groups: Int[Tensor, " n"]) -> None:
-        """`add` each value to its group of texts."""
+        """Add each value to its group of texts."""
         self._check(name, values.shape[1:], in_group=True)
         present, index = groups.to(self.device).unique(return_inverse=True)
         sums = values.new_zeros(len(present), *values.shape[1:], dtype=torch.float64, device=self.device)
@@ -242,7 +242,7 @@ def _filled(shape: tuple[int, ...], value: float, device: torch.device) -> Float
 
 
 def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]:
-    """An identification of numbers for an observer's `options`: their shape and four random projections.
+    """Identify numbers for an observer's `options`: their shape and four random projections.
 
     Options are compared to five digits, so that numbers computed in float32 on another device, or with another number
     of threads, count as the same, and numbers that differ by more do not.

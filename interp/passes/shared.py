@@ -81,7 +81,7 @@ def plan(model: Model, batches: Batches, observers: Sequence[Observer], filled: 
 
 
 def remember(batches: Batches, observers: Sequence[Observer]) -> list[Filled]:
-    """What a later pass may use of these observers, which were filled from these batches."""
+    """Return what a later pass may use of these observers, which were filled from these batches."""
     return [
         Filled(batches.settings, _key(observer), dict(observer.state))
         for observer in observers

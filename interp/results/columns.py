@@ -108,7 +108,8 @@ COMMON = {
 
 
 def column(name: str, headings: Mapping[str, Column]) -> Column:
-    """The heading of a column: as it is known, by the known name without `_low` or `_high`, or else its own name.
+    """Return the heading of a column: as it is known, by the known name without `_low` or `_high`, or else its own
+    name.
 
     Examples:
         >>> column("layer", COMMON).label, column("perplexity_low", COMMON).label, column("my_own", COMMON).label
@@ -123,8 +124,8 @@ def column(name: str, headings: Mapping[str, Column]) -> Column:
 
 
 def displayed(table: pd.DataFrame, headings: Mapping[str, Column] = COMMON) -> list[Displayed]:
-    """A table as it is printed: an interval stands beside its value, words replace codes, empty columns are left out,
-    and all numbers of a column have the same decimals.
+    """Lay out a table as it is printed: an interval stands beside its value, words replace codes, empty columns are
+    left out, and all numbers of a column have the same decimals.
 
     Examples:
         >>> table = pd.DataFrame({"layer": [0, 1], "perplexity": [12.25, 9.5], "perplexity_low": [11.5, 9.25],
@@ -155,8 +156,8 @@ def displayed(table: pd.DataFrame, headings: Mapping[str, Column] = COMMON) -> l
 
 
 def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """A table in which a column of numbers has one kind of missing value, NaN, whatever it came with: None, pandas.NA
-    and pandas.NaT make it a column of objects.
+    """Return a table in which a column of numbers has one kind of missing value, NaN, whatever it came with: None,
+    pandas.NA and pandas.NaT make it a column of objects.
 
     Examples:
         >>> with_numbers(pd.DataFrame({"rank": [1, None, pd.NA]}, dtype=object))["rank"].dtype
@@ -168,7 +169,8 @@ def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_columns(table: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, Column] = COMMON) -> pd.DataFrame:
-    """A table with some of its columns, in the order in which they are named, each with the ends of its interval.
+    """Return a table with some of its columns, in the order in which they are named, each with the ends of its
+    interval.
 
     Raises ValueError if no column is named, or one that the table does not have.
 

@@ -30,7 +30,7 @@ _AT_ONCE = 2_000_000  # rows in each of `Dense.parts`
 
 
 def number_types(rows: int) -> tuple[type[np.floating], type[np.signedinteger]]:
-    """The number types for a result with this many rows: 64 bits up to `MOST_ROWS`, 32 bits beyond."""
+    """Choose the number types for a result with this many rows: 64 bits up to `MOST_ROWS`, 32 bits beyond."""
     return (np.float64, np.int64) if rows <= MOST_ROWS else (np.float32, np.int32)
 
 
@@ -200,14 +200,16 @@ class Dense:
         return len(self) > MOST_ROWS
 
     def parts(self) -> Iterator["Dense"]:
-        """Views of a few labels of the first dim at a time, each with about two million rows or a single label."""
+        """Yield views of a few labels of the first dim at a time, each with about two million rows or a single
+        label."""
         first = self.arrays.sizes[self.dims[0]]
         step = max(1, _AT_ONCE * first // max(len(self), 1))
         for start in range(0, max(first, 1), step):
             yield self._selection({self.dims[0]: slice(start, start + step)})
 
     def mean(self, over: str, columns: Sequence[str]) -> pd.DataFrame:
-        """Means of columns over one dim (not the first), in float64 and without NaN, as a tidy table of the others.
+        """Compute the means of columns over one dim (not the first), in float64 and without NaN, as a tidy table of the
+        others.
 
         Examples:
             >>> of = {"layer": [0, 1], "head": [0, 1, 2], "gap": np.array([[1.0, 2.0, 6.0], [0.0, 0.0, np.nan]])}

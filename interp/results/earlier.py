@@ -25,7 +25,7 @@ class Moved(NamedTuple):
     caveat: str
 
     def brought_up_to_date(self, tables: dict[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of the result, from the tables that were saved."""
+        """Return the fields of the result, from the tables that were saved."""
         import pandas as pd
 
         values: dict[str, Any] = {}
@@ -63,7 +63,8 @@ MOVED = {
 
 
 def moved_from(run: Path, analysis: str) -> Moved | None:
-    """Where an earlier version saved a result in a run, or None if it has its own folder or was not asked for."""
+    """Return where an earlier version saved a result in a run, or None if it has its own folder or was not asked
+    for."""
     moved = MOVED.get(analysis)
     if (
         moved is None

@@ -25,7 +25,7 @@ _SHEET_NAME = 31
 
 
 def written_as(table: pd.DataFrame, form: str, **look: Any) -> str:
-    """A table as text in one of the formats csv, latex and json (a list of rows).
+    """Write a table as text in one of the formats csv, latex and json (a list of rows).
 
     `look` has arguments of `interp.results.latex.latex`. They matter only for LaTeX, which is for reading and not for
     computing. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.

@@ -120,7 +120,7 @@ class Finding:
 
 
 def counted(findings: Iterable[Finding]) -> str:
-    """How many findings have each verdict, in words.
+    """Say how many findings have each verdict.
 
     Examples:
         >>> asked: dict[str, Any] = dict(question="Is it so?", measure="it is", value=1, low=0, high=2, rule="always")
@@ -132,7 +132,7 @@ def counted(findings: Iterable[Finding]) -> str:
 
 
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
-    """Findings as a table, one row each.
+    """Put findings in a table, one row each.
 
     Examples:
         >>> findings_table([]).columns.tolist()[:4]
@@ -143,7 +143,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
 
 
 def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Findings whose intervals are over texts, with the reason if there are none.
+    """Return findings whose intervals are over texts, with the reason if there are none.
 
     Args:
         intervals: what the provenance says about the intervals (`interp.results.intervals.about`).

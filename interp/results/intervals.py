@@ -138,7 +138,7 @@ def from_sums(
 
 
 def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
-    """For each group, the sum of all other groups, computed without subtracting from the total.
+    """Sum all other groups for each group, without subtracting from the total.
 
     Examples:
         >>> summed_others(np.array([1.0, 10.0, 100.0])).tolist()
@@ -151,7 +151,7 @@ def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray,
 
 
 def about(groups: int, texts_per_group: int) -> dict[str, Any]:
-    """What a result records about its intervals: method, level and groups, or the reason why there are none.
+    """Return what a result records about its intervals: method, level and groups, or the reason why there are none.
 
     Args:
         groups: how many groups of texts were read.
@@ -170,7 +170,7 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
 
 
 def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:
-    """How many texts intervals are over, for `interp.results.verdicts.judged`, or None if that is unknown.
+    """Return how many texts intervals are over, for `interp.results.verdicts.judged`, or None if that is unknown.
 
     Args:
         intervals: what `about` has recorded.

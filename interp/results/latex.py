@@ -37,7 +37,7 @@ def latex(
     usual: Sequence[str] | None = None,
     width: float | int = 6.5,
 ) -> str:
-    r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
+    r"""Write a table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
 
     It reads as on the page of a run: with headings and words for codes, the interval after its value, the same decimals
     throughout a column, and no empty columns; an empty table becomes a comment. Text is aligned left and numbers right;

@@ -187,13 +187,14 @@ class Result:
 
     @classmethod
     def sides(cls, results: Mapping[str, Self]) -> "Sides | None":
-        """What `interp compare` shows of several results, by run. None if the page of the class has no such part."""
+        """Return what `interp compare` shows of several results, by run. None if the page of the class has no such
+        part."""
         function = getattr(import_module(cls.page), "sides", None) if cls.page else None
         sides: Sides | None = None if function is None else function(results)
         return sides
 
     def summary(self) -> str:
-        """The answer, and the findings, each with its number, interval, control and rule, as text to print.
+        """Return the answer, and the findings, each with its number, interval, control and rule, as text to print.
 
         Examples:
             >>> import interp
@@ -211,7 +212,7 @@ class Result:
         return "\n\n".join([f"{type(self).__name__}: {self.where}", *answer, *sentences])
 
     def figures(self) -> "dict[str, Figure]":
-        """The figures of the page, by name. Each has a method `save`, to use it in a paper.
+        """Draw the figures of the page, by name. Each has a method `save`, to use it in a paper.
 
         The beginning of a name is enough if it belongs to only one figure: `"curve"` is `"curve_ln"` for a model with
         one bias. Raises KeyError, with the names of all figures, for any other name, and ValueError for a result that
@@ -246,8 +247,8 @@ class Result:
         return export(arrays | self._named_tables, directory, self.analysis, ["csv"])
 
     def to_latex(self, table: str, *, columns: Sequence[str] | None = None, width: float | int = 6.5) -> str:
-        """A table, or the `findings`, for a paper: with the headings of the page, intervals after their values, and as
-        many columns as fit; see `interp.results.latex.latex`.
+        """Write a table, or the `findings`, for a paper: with the headings of the page, intervals after their values,
+        and as many columns as fit; see `interp.results.latex.latex`.
 
         Args:
             columns: names of the columns to show. A comment at the end names those that are not shown by default.
@@ -267,7 +268,7 @@ class Result:
         return latex(self._named_tables[table], width=width, **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """How a table looks in a paper: the arguments of `interp.results.latex.latex`."""
+        """Return how a table looks in a paper: the arguments of `interp.results.latex.latex`."""
         return {"headings": self.headings, "columns": columns, "usual": self.in_paper.get(table)}
 
     @property
@@ -375,7 +376,7 @@ def _check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
 
 
 def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
-    """What is needed to reproduce a result: model, data, settings, kind of machine and versions.
+    """Collect what is needed to reproduce a result: model, data, settings, kind of machine and versions.
 
     Raises ValueError for a name in `entries` that already stands for something else, such as how the text was read.
 
@@ -419,7 +420,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
 
 
 def versions(*packages: str) -> dict[str, str | None]:
-    """The installed version of each package, or None if it is not installed."""
+    """Return the installed version of each package, or None if it is not installed."""
     versions: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with suppress(PackageNotFoundError):

@@ -100,7 +100,7 @@ class Comparison(NamedTuple):
 
 
 def smallest(measure: str, as_trained: float = 0.0) -> float:
-    """The smallest effect of interest: a number, or a share of the value as trained where that is more.
+    """Return the smallest effect of interest: a number, or a share of the value as trained where that is more.
 
     Raises KeyError for a measure that `SMALLEST` does not have.
 
@@ -203,7 +203,7 @@ def judged(
     form: str = "{:.3f}",
     **words: Any,
 ) -> Finding:
-    """A finding whose verdict follows from the rule.
+    """Make a finding whose verdict follows from the rule.
 
     Args:
         controls: what the value is compared with. With a `"number"` of no name, sentences do not mention it.
@@ -260,7 +260,7 @@ def reaching(
     too_little: float,
     **words: Any,
 ) -> Finding:
-    """A finding about a share that is judged by what is asked of it rather than by a control.
+    """Make a finding about a share that is judged by what is asked of it rather than by a control.
 
     Args:
         enough: yes where the interval lies at this or above.

@@ -25,7 +25,7 @@ _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
 
 def whole_number(value: Any, name: str, *, least: int | None = None) -> int:
-    """A whole number as an int. numpy's integers are accepted; 1.5, "1" and True are not.
+    """Return a whole number as an int. numpy's integers are accepted; 1.5, "1" and True are not.
 
     Raises TypeError if the value is not a whole number, and ValueError if it is below `least`.
     """
@@ -41,7 +41,7 @@ def whole_number(value: Any, name: str, *, least: int | None = None) -> int:
 
 
 def finite_number(value: Any, name: str) -> float:
-    """A finite number as a float. True, "1" and 1j are not accepted.
+    """Return a finite number as a float. True, "1" and 1j are not accepted.
 
     Raises TypeError if the value is not a real number, and ValueError if it is not finite, or too large for a float.
     """
@@ -57,7 +57,7 @@ def finite_number(value: Any, name: str) -> float:
 
 
 def check_seed(seed: Any) -> int:
-    """A seed that numpy and torch accept.
+    """Return a seed that numpy and torch accept.
 
     Raises TypeError if it is not a whole number, and ValueError if it lies outside 0 … 2**63 − 1.
     """
@@ -68,7 +68,7 @@ def check_seed(seed: Any) -> int:
 
 
 def list_of_strings(values: Any, name: str) -> list[str]:
-    """A list of one or more strings of Unicode text.
+    """Return a list of one or more strings of Unicode text.
 
     Raises TypeError for a single string, a table or a mapping, which would be read letter by letter or by their keys,
     and for elements that are not strings. Raises ValueError for an empty list, and for half of a surrogate pair, which
@@ -88,7 +88,8 @@ def list_of_strings(values: Any, name: str) -> list[str]:
 
 
 def unicode_text(text: str, where: str) -> str:
-    """The text itself. Raises ValueError if it contains half of a surrogate pair, which no tokenizer can read."""
+    """Return a text if it is Unicode. Raises ValueError if it contains half of a surrogate pair, which no tokenizer can
+    read."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -36,7 +36,7 @@ Average: TypeAlias = Literal["pair", "sentence"]
 
 
 def listed(values: Any) -> list[Any]:
-    """The given values as a list, also if a single name or number was given.
+    """Return the given values as a list, also if a single name or number was given.
 
     Examples:
         >>> listed("ln"), listed(3), listed((1, 2))

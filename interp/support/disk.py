@@ -56,7 +56,7 @@ Listed: TypeAlias = Callable[[Path], Collection[str] | None]
 
 
 def contents(folder: Path) -> Collection[str] | None:
-    """What interp wrote in a folder, according to the list inside it; None if there is no such list."""
+    """Return what interp wrote in a folder, according to the list inside it; None if there is no such list."""
     try:
         return [*json.loads((folder / CONTENTS).read_text(encoding="utf-8"))["written by interp"], CONTENTS]
     except (OSError, ValueError, KeyError, TypeError):
@@ -64,7 +64,7 @@ def contents(folder: Path) -> Collection[str] | None:
 
 
 def result_names(folder: Path) -> Collection[str] | None:
-    """The names of what `Result.save` and the page wrote in a folder; None if it holds no result.
+    """Return the names of what `Result.save` and the page wrote in a folder; None if it holds no result.
 
     Raises FileExistsError if the folder of figures holds something else, or if result.json does not list the names.
     """
@@ -188,7 +188,7 @@ def tidy(path: Path) -> None:
 
 
 def checksum(content: bytes) -> str:
-    """XXH3, 128 bits."""
+    """Hash bytes with XXH3, 128 bits."""
     return xxhash.xxh3_128(content).hexdigest()
 
 

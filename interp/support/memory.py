@@ -26,7 +26,7 @@ class DoesNotFit(ValueError):
 
 
 def available(device: str = "cpu") -> int:
-    """The number of bytes that a process can still take without swapping.
+    """Return the number of bytes that a process can still take without swapping.
 
     On Linux this is `MemAvailable`, or what is left of the limits of the process's control groups (a container, a
     cluster job) if that is less. On other systems it is the whole memory. On a GPU, `torch.cuda.mem_get_info` tells.
@@ -42,8 +42,8 @@ def available(device: str = "cpu") -> int:
 
 
 def total(device: str = "cpu") -> int:
-    """The bytes of memory of the machine, or the limit of the process's control groups if that is less; for a GPU, its
-    own memory. It does not depend on what else is running.
+    """Return the bytes of memory of the machine, or the limit of the process's control groups if that is less; for a
+    GPU, its own memory. It does not depend on what else is running.
 
     Examples:
         >>> total() > 2**28
@@ -55,8 +55,8 @@ def total(device: str = "cpu") -> int:
 
 
 def peak() -> int:
-    """The largest number of bytes of memory that this process has used so far. On systems other than Linux it may
-    include memory of the process that started this one.
+    """Return the largest number of bytes of memory that this process has used so far. On systems other than Linux it
+    may include memory of the process that started this one.
 
     Examples:
         >>> peak() > 2**20
@@ -110,7 +110,7 @@ def reused() -> Iterator[None]:
 
 
 def shown(size: float | int) -> str:
-    """A number of bytes in readable form.
+    """Write a number of bytes in readable form.
 
     Examples:
         >>> shown(3.25 * 2**30), shown(5 * 2**20), shown(300 * 2**10)

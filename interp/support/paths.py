@@ -51,7 +51,7 @@ HUB_PAIRS = {"blimp": "nyu-mll/blimp", "jblimp": "polm-stability/jblimp", "multi
 
 
 def bundled_models() -> list[str]:
-    """The names of the models that ship with the package.
+    """Return the names of the models that ship with the package.
 
     Examples:
         >>> bundled_models()
@@ -61,7 +61,7 @@ def bundled_models() -> list[str]:
 
 
 def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
-    """The directories of the models or datasets in the hub's cache (`HF_HOME`), by name.
+    """Return the directories of the models or datasets in the hub's cache (`HF_HOME`), by name.
 
     Examples:
         >>> all(directory.is_dir() for directory in cached("models").values())
@@ -97,8 +97,8 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
-    """The directory of a bundled or local model, or its GGUF file, or None for a hub name. With `weights=False` its
-    config is enough.
+    """Return the directory of a bundled or local model, or its GGUF file, or None for a hub name. With `weights=False`
+    its config is enough.
 
     Raises:
         FileNotFoundError: there is no such directory, or no config.json or weights in it; or the name is a hub name
@@ -170,7 +170,7 @@ def _readable_gguf(path: Path) -> Path:
 
 
 def adapter_directory(name: str) -> Path:
-    """The directory of an adapter of PEFT.
+    """Return the directory of an adapter of PEFT.
 
     Raises FileNotFoundError if there is no such directory or no adapter in it, and ValueError if its weights are
     pickled or PEFT is not installed.
@@ -234,7 +234,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def printable(name: str) -> str:
-    """A file's name, with a replacement character for bytes that are not UTF-8.
+    """Return a file's name, with a replacement character for bytes that are not UTF-8.
 
     Examples:
         >>> printable(os.fsdecode(b"caf\\xe9.txt"))  # Latin-1
@@ -244,7 +244,7 @@ def printable(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """The last part of a hub name or directory, used as the name of a model. It is never `.` or `..`.
+    """Return the last part of a hub name or directory, used as the name of a model. It is never `.` or `..`.
 
     Examples:
         >>> short_name("EleutherAI/pythia-70m")
@@ -255,7 +255,7 @@ def short_name(name: str) -> str:
 
 
 def corpus_file(name: str) -> Path | None:
-    """The file of a local or bundled corpus, or None for a name on the hub.
+    """Return the file of a local or bundled corpus, or None for a name on the hub.
 
     Raises:
         FileNotFoundError: there is no such file or name, or the dataset is not in the cache and the hub cannot be
@@ -325,7 +325,7 @@ def is_counts(name: str) -> bool:
 
 
 def text_suffix(path: Path) -> str:
-    """The ending of a text file, without `.gz`. Raises ValueError if it is unknown.
+    """Return the ending of a text file, without `.gz`. Raises ValueError if it is unknown.
 
     Examples:
         >>> text_suffix(Path("texts.jsonl.gz"))

@@ -45,7 +45,7 @@ _SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:
-    """The display names of a study's token classes that differ from the name. A user's own classes have none,
+    """Return the display names of a study's token classes that differ from the name. A user's own classes have none,
     because they may mean something else by the same name.
 
     Args:
@@ -61,7 +61,7 @@ def class_words(names: Iterable[str]) -> Mapping[str, str]:
 
 
 def named_bias(bias: str) -> str:
-    """How questions name a bias or direction.
+    """Name a bias or direction as questions do.
 
     Examples:
         >>> named_bias("ln"), named_bias("mean")
@@ -71,7 +71,7 @@ def named_bias(bias: str) -> str:
 
 
 def without(bias: str, scale: float) -> str:
-    """How sentences begin that say what happens without a bias or direction, or with a multiple of it.
+    """Begin a sentence that says what happens without a bias or direction, or with a multiple of it.
 
     Examples:
         >>> without("ln", 0), without("mean", 0.5)
@@ -81,7 +81,7 @@ def without(bias: str, scale: float) -> str:
 
 
 def beginning_words(bos: object) -> str:
-    """Where the beginning-of-sequence token stands, according to the `bos` of a provenance.
+    """Say where the beginning-of-sequence token stands, according to the `bos` of a provenance.
 
     Examples:
         >>> beginning_words("rows")
@@ -94,7 +94,7 @@ def beginning_words(bos: object) -> str:
 
 
 def quantised_words(model: str, types: str) -> str:
-    """What results of quantised weights are of.
+    """Say what results of quantised weights are of.
 
     Examples:
         >>> quantised_words("m.gguf", "Q4_1")
@@ -104,7 +104,7 @@ def quantised_words(model: str, types: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things.
+    """Write a number of things.
 
     Examples:
         >>> count(1, "task"), count(2_000, "task"), count(2, "phenomenon")
@@ -114,7 +114,7 @@ def count(number: int, noun: str) -> str:
 
 
 def printed(value: SupportsFloat, form: str) -> str:
-    """A number in readable form, with a minus sign instead of a hyphen. What is printed as zero has no sign.
+    """Write a number in readable form, with a minus sign instead of a hyphen. What is printed as zero has no sign.
 
     Examples:
         >>> printed(-0.125, "{:+.2f}"), printed(12.0, "{:.1f}"), printed(-1e-9, "{:+.1f}")
@@ -124,8 +124,8 @@ def printed(value: SupportsFloat, form: str) -> str:
 
 
 def finer(form: str, *values: float) -> str:
-    """A form in which none of these values is printed as zero unless it is: with more decimals, if needed, so that two
-    digits of the smallest are seen. Below a millionth of the largest, and below 1e-9, values count as zero.
+    """Find a form in which none of these values is printed as zero unless it is: with more decimals, if needed, so that
+    two digits of the smallest are seen. Below a millionth of the largest, and below 1e-9, values count as zero.
 
     Args:
         form: with a fixed number of decimals, such as `{:+.3f}`; any other is returned as it is.
@@ -142,7 +142,7 @@ def finer(form: str, *values: float) -> str:
 
 
 def capitalized(text: str) -> str:
-    """A text with a capital letter at its beginning, unless it begins with a symbol: `b_LN`, `p(x)` or a Greek letter.
+    """Begin a text with a capital letter, unless it begins with a symbol: `b_LN`, `p(x)` or a Greek letter.
 
     Examples:
         >>> capitalized("its share is"), capitalized("b_LN is the bias"), capitalized("α is a probability")
@@ -162,7 +162,7 @@ def sentence(text: str) -> str:
 
 
 def within(low: float, high: float, form: str, why_none: str = "") -> str:
-    """The 95 % interval of a number. If it is NaN, says that there is none, and why.
+    """Write the 95 % interval of a number. If it is NaN, says that there is none, and why.
 
     Examples:
         >>> within(0.1, 0.25, "{:.2f}"), within(float("nan"), 1.0, "{:.2f}")
@@ -176,7 +176,7 @@ def within(low: float, high: float, form: str, why_none: str = "") -> str:
 
 
 def argument(name: str, value: Any = None) -> str:
-    """An argument as a user writes it: of a function, or in a command line (inside `of_command_line`).
+    """Write an argument as a user writes it: of a function, or in a command line (inside `of_command_line`).
 
     Examples:
         >>> argument("mask_rate"), argument("bos", True), argument("directions", "mean")

@@ -278,7 +278,7 @@ def planned(
     seed: int,
     where: Where = "keys",
 ) -> pd.DataFrame:
-    """What `ablate` removes, from the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode,
+    """Plan what `ablate` removes, from the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode,
     fill)."""
     all_tokens = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
     all_tokens["magnitude"] = (all_tokens["mean"] ** 2 + all_tokens["sd"] ** 2) ** 0.5
@@ -308,7 +308,7 @@ def drawn(
     options: AttentionOptions,
     read: GroupedKeyObserver,
 ) -> FrameDraws | None:
-    """The observer of the controls of all outliers, or None without outliers.
+    """Make the observer of the controls of all outliers, or None without outliers.
 
     Args:
         read: an observer that has read the text, to know how long it is.
@@ -339,8 +339,8 @@ def ablate(
     where: Where,
     draws: FrameDraws | None = None,
 ) -> Passes[tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
-    """`ablation_effect` of what is `planned`, for `interp.passes.execution`, with at most one reading; the mean and
-    largest changes of each set; and the table `frames`, without draws if there are none."""
+    """Measure `ablation_effect` of what is `planned`, for `interp.passes.execution`, with at most one reading; the mean
+    and largest changes of each set; and the table `frames`, without draws if there are none."""
     if plan.empty:
         return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS), pd.DataFrame(columns=FRAMES)
     fill = plan.set_index(["layer", "dim"])["fill"]

@@ -16,7 +16,7 @@ _COLUMNS += ["log_odds_high", "n_controls", "of_directions", "of_ordinary"]
 
 
 def controls_of(frames: pd.DataFrame, dims: str) -> dict[str, Float[np.ndarray, " draws"]]:
-    """For each control of a set of dimensions, the largest |change of the log-odds| of each draw.
+    """Find the largest |change of the log-odds| of each draw, for each control of a set of dimensions.
 
     `directions` is the larger of the two changes along the same random directions: with the dimensions' own values, and
     with those for which keys change as much. `ordinary` is that of other dimensions.
@@ -35,7 +35,7 @@ def controls_of(frames: pd.DataFrame, dims: str) -> dict[str, Float[np.ndarray, 
 
 
 def largest_effects(frames: pd.DataFrame) -> pd.DataFrame:
-    """The largest effect of removing each outlier dimension, and all of them together, in the order of their rank.
+    """Find the largest effect of removing each outlier dimension, and all of them together, in the order of their rank.
 
     The statistic is the largest |change of the log-odds of attention| over layers and over classes except `other`, when
     dimensions are removed from the keys of one layer at a time. Controls have the same maximum (max-T), so no

@@ -23,12 +23,12 @@ _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.attention.study` with these options: `cost`, attention that is computed again from queries
-    and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second pass
-    unless `ablation` is off. That pass is estimated for the most dimensions that may be removed one by one. It also has
-    the sums of the draws of their controls, which read only a part of a long text, for up to 64 outliers together.
-    Where scores cannot be decomposed, patterns are read, nothing is scored, and the second pass runs each row again for
-    each dimension."""
+    """Estimate the cost of `interp.attention.study` with these options: `cost`, attention that is computed again from
+    queries and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second
+    pass unless `ablation` is off. That pass is estimated for the most dimensions that may be removed one by one. It
+    also has the sums of the draws of their controls, which read only a part of a long text, for up to 64 outliers
+    together. Where scores cannot be decomposed, patterns are read, nothing is scored, and the second pass runs each row
+    again for each dimension."""
     size = shape_with(name, options)
     key_classes = options.get("key_classes")
     n_classes = None if not key_classes else len(key_classes) + ("other" not in key_classes)
@@ -69,8 +69,8 @@ def cost(
     sequence: int = 128,
     by_head: bool = False,
 ) -> Cost:
-    """The cost of the first pass of `interp.attention.study` for a hub name, a directory with a config.json, or
-    a shape.
+    """Estimate the cost of the first pass of `interp.attention.study` for a hub name, a directory with a config.json,
+    or a shape.
 
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`, unless scores
     cannot be decomposed.

@@ -44,7 +44,7 @@ _REMOVED = {
 
 
 def dimension_means(study: AttentionStudy) -> Figure:
-    """Mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (see
+    """Plot the mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (see
     `means_by_dimension` for the paper's figure 1).
 
     Examples:
@@ -74,7 +74,7 @@ def dimension_means(study: AttentionStudy) -> Figure:
 
 
 def means_by_dimension(study: AttentionStudy) -> Figure:
-    """Mean of every dimension, one line for each state (the paper's figure 1).
+    """Plot the mean of every dimension, one line for each state (the paper's figure 1).
 
     Examples:
         >>> import interp
@@ -95,7 +95,7 @@ def means_by_dimension(study: AttentionStudy) -> Figure:
 
 
 def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = None) -> Figure:
-    """Attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
+    """Plot attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
 
     Args:
         classes: to draw; all but `other` by default, which is what remains. The paper draws it too.
@@ -132,7 +132,8 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
 
 
 def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> Figure:
-    """Mean of outlier dimensions by token class and state, with one panel each (figure 3); the first three by default.
+    """Plot the mean of outlier dimensions by token class and state, with one panel each (figure 3); the first three by
+    default.
 
     Raises ValueError for a dimension that does not exist, and if there is no outlier to choose.
 
@@ -161,7 +162,7 @@ def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> F
 
 
 def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
-    """Mean contribution of each dimension to the scores of one class of keys, for all heads of a layer.
+    """Plot the mean contribution of each dimension to the scores of one class of keys, for all heads of a layer.
 
     The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named. The class
     `all` has all keys; `all_contributions` draws every dimension.
@@ -191,7 +192,8 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
 
 
 def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all") -> Figure:
-    """Mean contribution of every dimension, one line for each head of a layer, over all keys (the paper's figure 4).
+    """Plot the mean contribution of every dimension, a line for each head of a layer, over all keys (the paper's figure
+    4).
 
     Args:
         key_class: the class of keys; by default all keys.
@@ -217,8 +219,8 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
 
 
 def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Figure:
-    """Mean contribution of every dimension, with one panel per layer (the paper's figure 5): mean over heads, and their
-    range.
+    """Plot the mean contribution of every dimension, a panel per layer (the paper's figure 5): mean over heads, and
+    their range.
 
     Raises ValueError for a class that is not in the study.
 
@@ -249,7 +251,7 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Fig
 
 
 def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] | None = None) -> Figure:
-    """What each outlier dimension contributes to the scores of one layer, by class and head (the paper's table 1).
+    """Show what each outlier dimension contributes to the scores of one layer, by class and head (the paper's table 1).
 
     Args:
         dims: by default the outlier dimensions of the state that enters the layer, at most six.
@@ -271,7 +273,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
 
 
 def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
-    """What one dimension contributes to the scores of one layer, head by class; see `outlier_contributions`.
+    """Show what one dimension contributes to the scores of one layer, head by class; see `outlier_contributions`.
 
     Raises ValueError for a layer or dimension that is not in the study.
 
@@ -326,7 +328,8 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
 
 
 def attention_view(in_text: AttentionInText) -> Any:
-    """Attention patterns of a layer next to what one dimension of the key contributes to their scores (circuitsvis).
+    """Show attention patterns of a layer next to what one dimension of the key contributes to their scores
+    (circuitsvis).
 
     There are two panels for each head: its pattern, and the dimension's contribution to each score in nats, minus its
     mean over the keys that the query sees. Contributions are divided by their largest magnitude, which the panel's name

@@ -30,7 +30,7 @@ def answer(
     words: Mapping[str, str],
     where: Where,
 ) -> Answer:
-    """Which dimension sets a class of keys apart most, how attention changes without it, and without all outlier
+    """Say which dimension sets a class of keys apart most, how attention changes without it, and without all outlier
     dimensions, or without the one that changes it most if they were removed one by one only.
 
     Args:
@@ -141,7 +141,7 @@ def _smallest(before: float, towards: int) -> float:
 
 
 def untested(outliers: pd.DataFrame, ablation: pd.DataFrame) -> Iterator[str]:
-    """How many outlier dimensions were removed one by one, if some were and others were not."""
+    """Say how many outlier dimensions were removed one by one, if some were and others were not."""
     n = outliers["dim"].nunique()
     removed = ablation.loc[ablation["set"] == "outlier", "dim"].unique()
     if 0 < len(removed) < n:

@@ -55,8 +55,8 @@ class Removal(NamedTuple):
     def of(
         cls, outliers: Sequence[int], fills: Mapping[int, Float[np.ndarray, " d_model"]], *, tested: int, seed: int
     ) -> "Removal":
-        """The first `tested` outliers one by one and all together, with 39 random ordinary dimensions, and 39 random
-        sets of them."""
+        """Choose the first `tested` outliers one by one and all together, with 39 random ordinary dimensions, and 39
+        random sets of them."""
         d_model = len(next(iter(fills.values())))
         rng = np.random.default_rng(seed)
         others_dims = np.setdiff1d(np.arange(d_model), outliers)
@@ -239,7 +239,7 @@ class _Seen:
     def without(
         self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "draw dim kv_head d_head"]
     ) -> Float[Tensor, "draw row classes"]:
-        """Attention in each draw, with each key moved back along its directions."""
+        """Compute attention in each draw, with each key moved back along its directions."""
         at_once = max(1, _AT_ONCE // (self.n_rows * self.length * directions[0, 0].numel()))
         return torch.cat([self._without(excess, part) for part in directions.split(at_once)])
 
@@ -255,7 +255,7 @@ class _Seen:
     def without_each(
         self, excess: Float[Tensor, "row key dim"], directions: Float[Tensor, "dim kv_head d_head"]
     ) -> Float[Tensor, "dim row classes"]:
-        """Attention with each key moved back along the direction of one dimension, for one dimension after the
+        """Compute attention with each key moved back along the direction of one dimension, for one dimension after the
         other."""
         attention = excess.new_zeros(len(directions), self.n_rows, self.one_hot.shape[2])
         turned = self._turned_alike(directions)
@@ -278,8 +278,8 @@ class _Seen:
         directions: Float[Tensor, "draw kv_head d_head"],
         factors: Float[Tensor, "kind draw #dim #kv_head"],
     ) -> Float[Tensor, "kind dim draw row classes"]:
-        """Attention with the excess of each key along the same direction of each draw, times a factor for each head,
-        in place of along its own direction, for one dimension after the other."""
+        """Compute attention with the excess of each key along the same direction of each draw, times a factor for each
+        head, in place of along its own direction, for one dimension after the other."""
         turned, turned_removed = self._turned_alike(directions), self._turned_alike(removed)
         n_dims = excess.shape[-1]
         n_kinds = len(factors)
@@ -318,7 +318,7 @@ def largest_changes(
     layers: Sequence[int],
     names: Sequence[str],
 ) -> pd.DataFrame:
-    """The largest change of the log-odds of attention, up or down, of each draw.
+    """Find the largest change of the log-odds of attention, up or down, of each draw.
 
     Attention is averaged over queries and heads before its log-odds are taken. The largest change is that over layers
     and over classes except `other`. A class does not count in a layer where it, or all others together, get less than
@@ -365,7 +365,7 @@ def removed_rows(
     sums: Float[np.ndarray, "groups layer variant classes"],
     queries: Float[np.ndarray, " groups"],
 ) -> pd.DataFrame:
-    """The rows of the table `frames` for what was removed itself, with 95 % intervals by leaving out groups of texts.
+    """Make the rows of `frames` for what was removed itself, with 95 % intervals by leaving out groups of texts.
 
     Args:
         sets: what was removed in each variant but the first, which is attention as it is.

@@ -54,7 +54,7 @@ DEFINITIONS = {
 
 
 def section(study: AttentionStudy) -> Section:
-    """What the page says about `interp attention`; every number comes from the result."""
+    """Return what the page says about `interp attention`; every number comes from the result."""
     figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
     if not study.outliers.empty:
         figures["outlier_values"] = plots.outlier_values(study)

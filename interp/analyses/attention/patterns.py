@@ -44,7 +44,8 @@ class AttentionInText:
 
 
 def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: Bos = "auto") -> AttentionInText:
-    """The attention patterns of a layer on a text, and the contribution of one dimension of the key to the scores.
+    """Return the attention patterns of a layer on a text, and the contribution of one dimension of the key to the
+    scores.
 
     Args:
         bos: whether to put the beginning-of-sequence token before the text. `"auto"`: see `interp.corpora.batches`. An
@@ -104,7 +105,7 @@ class AttentionByClass(GroupedKeyObserver):
         self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
 
     def by_class(self, layer: int) -> Float[np.ndarray, "head classes"]:
-        """Attention summed over the keys of a class, averaged over queries."""
+        """Sum attention over the keys of a class, and average it over queries."""
         return (self.state[f"{layer}.attention"].sum(0) / self.tokens.sum()).cpu().numpy()
 
     @property
@@ -160,7 +161,7 @@ def attention_by_class(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """How much attention goes to each class of key, by layer and head.
+    """Measure how much attention goes to each class of key, by layer and head.
 
     Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
     n_queries). `sum` is the attention to a class, summed over its keys and averaged over all queries (Clark et al.

@@ -22,7 +22,7 @@ def dimension_profile(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Mean, SD and largest magnitude of every dimension of the residual stream, by state and token class.
+    """Measure the mean, SD and largest magnitude of every dimension of the residual stream, by state and token class.
 
     State 0 is the embeddings, and state L + 1 is the residual stream after block L. These are Hugging Face's
     `hidden_states`, except that in causal models the last of those comes after the final norm. SDs are population SDs

@@ -39,7 +39,7 @@ def score_contributions(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Mean contribution of each residual dimension of the key to the attention score, by layer, head and key class.
+    """Compute the mean contribution of each residual dimension of the key to the score, by layer, head and key class.
 
     For a query at m and a key at n, `C_j = [(x_m W_Q + b_Q) W_Kᵀ]_j x_nj` (Maruta and Matsuzaki, eq. 6), where x is the
     attention input. With RoPE, `C_j = [W_K R_nᵀ R_m q_m]_j x_nj`. Contributions are to the numerator of the score,
@@ -81,7 +81,7 @@ def score_contributions(
 def score_contributions_at(
     model: Model, tokens: Int[Tensor, " pos"], layer: int, head: int, query: int, key: int, *, scaled: bool = False
 ) -> Float[Tensor, " d_model"]:
-    """The contribution of every residual dimension to one attention score: `C_j` of `score_contributions`.
+    """Compute the contribution of every residual dimension to one attention score: `C_j` of `score_contributions`.
 
     Args:
         tokens: the token ids of one sequence.

@@ -16,8 +16,8 @@ _SHARE_COLUMNS += ["share_beyond_low", "share_beyond_high"]
 
 
 def largest_gaps(gaps: Dense) -> pd.DataFrame:
-    """For each layer and class with a gap, the dimension with the largest mean |gap| share: (layer, key_class, dim,
-    gap, abs_share, n_dims_90_abs), as means over heads.
+    """Find, for each layer and class with a gap, the dimension with the largest mean |gap| share: (layer, key_class,
+    dim, gap, abs_share, n_dims_90_abs), as means over heads.
 
     Args:
         gaps: the gaps of a study, or those that `gaps` computes from its scores.
@@ -36,8 +36,8 @@ def largest_gaps(gaps: Dense) -> pd.DataFrame:
 
 
 def outlier_shares(gaps: Dense, outliers: pd.DataFrame, scores: ScoreContributions | None = None) -> pd.DataFrame:
-    """For each layer and class, the share of `S(class) − S(other)` that the outlier dimensions have, beside the largest
-    share of as many other dimensions.
+    """Compute, for each layer and class, the share of `S(class) − S(other)` that the outlier dimensions have, beside
+    the largest share of as many other dimensions.
 
     S is the mean score without its part from b_K, averaged over heads. Outliers are those of the state that enters the
     layer. Shares have a sign: dimensions that lower the scores of a class with a positive gap have a negative share.

@@ -173,12 +173,12 @@ class AttentionStudy(Result):
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the attention of a model cannot be studied, or None if it can."""
+    """Return why the attention of a model cannot be studied, or None if it can."""
     return why_unreadable(model)
 
 
 def lacks(model: Model) -> dict[str, str]:
-    """What a study of a model that can be studied leaves out, and why."""
+    """Say what a study of a model that can be studied leaves out, and why."""
     reason = why_no_scores(model)
     return {} if reason is None else {"scores by residual dimension": reason}
 

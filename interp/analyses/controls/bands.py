@@ -26,8 +26,9 @@ _COLUMNS += [*with_ends(_MEASURED), "calibration_floor"]
 
 
 def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
-    """The band of each type, 0 for the most frequent. Types are sorted by decreasing frequency, and the band of a type
-    is the n-th part of all tokens in which its middle lies. Types that never occur are in the last band.
+    """Divide types into bands: the band of each, 0 for the most frequent. Types are sorted by decreasing frequency, and
+    the band of a type is the n-th part of all tokens in which its middle lies. Types that never occur are in the last
+    band.
 
     A type with more than an n-th part of the tokens may leave the next band empty; then there are fewer bands.
 
@@ -45,8 +46,8 @@ def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
 def band_nll(
     predictions: MeanPredictions, variant: int, bands: Int[np.ndarray, " d_vocab"]
 ) -> tuple[Float[np.ndarray, "groups bands"], Float[np.ndarray, "groups bands"]]:
-    """The summed NLL of a variant by group of texts and band of the true token, and the number of tokens. Its NLL must
-    have been kept by type."""
+    """Sum the NLL of a variant by group of texts and band of the true token, and the number of tokens. Its NLL
+    must have been kept by type."""
     one_hot = np.eye(bands.max() + 1)[bands]
     nll, count = predictions.nll_by_group(variant)
     return nll @ one_hot, count @ one_hot
@@ -59,7 +60,7 @@ def band_table(
     bands: Int[np.ndarray, " d_vocab"],
     unedited: int,
 ) -> pd.DataFrame:
-    """The table `bands` of `ControlStudy`.
+    """Measure how each edit changes each band: the table `bands` of a study.
 
     Args:
         predictions: predictions made with these bands, with NLL by type. The first variants are the edits.

@@ -21,8 +21,9 @@ _OF_PARTS = 2_000  # positions; see interp.analyses.controls.outliers
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.controls.study` with these options: a pass that finds directions and outlier dimensions, and
-    one for all edits. b_LN and the directions at each scale take the sums of `interp.frequency.bias_effect`.
+    """Estimate the cost of `interp.controls.study` with these options: a pass that finds directions and outlier
+    dimensions, and one for all edits. b_LN and the directions at each scale take the sums of
+    `interp.frequency.bias_effect`.
 
     Random directions are edits too, but without groups: `draws` of each of four kinds for b_LN and each direction, at
     each scale. Each takes `8 · 5 d_vocab` bytes for its shift, the exponential of that, sums, what a batch adds to the

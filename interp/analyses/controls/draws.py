@@ -53,7 +53,8 @@ class Draws(NamedTuple):
         classes: Int[np.ndarray, " d_vocab"],
         seed: int,
     ) -> "Draws":
-        """n directions of each of `KINDS` for each vector and scale. The same n directions are scaled for each vector.
+        """Draw n directions of each of `KINDS` for each vector and scale. The same n directions are scaled for each
+        vector.
 
         Args:
             u: the unigram distribution. Effects are computed over the types that occur.
@@ -81,8 +82,8 @@ class Draws(NamedTuple):
         return cls(pd.DataFrame(rows, columns=_EDITS), MeanPredictions(model, variants, classes=classes))
 
     def table(self, u: Distribution, unedited: Means, nll_by_class: Float[np.ndarray, " classes"]) -> pd.DataFrame:
-        """The table `controls` of `ControlStudy`: `edits`, and what each of them changes relative to the unedited
-        model, whose mean NLL in each class is given."""
+        """List the random edits, as `controls` of a study: `edits`, and what each of them changes relative to the
+        unedited model, whose mean NLL in each class is given."""
         kl_before = kl(u, unedited.distribution)
         rows = []
         for variant in range(len(self.edits)):
@@ -95,12 +96,12 @@ class Draws(NamedTuple):
 
 
 def farthest(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the λ nearest to 0."""
+    """Select the rows at the λ nearest to 0."""
     return table[table["scale"].abs() == table["scale"].abs().min()]
 
 
 def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
-    """The rank of the ΔKL of b_LN and each direction among its controls, for each λ and each kind of control.
+    """Rank the ΔKL of b_LN and each direction among its controls, for each λ and each kind of control.
 
     Args:
         kl, controls: tables of `ControlStudy`.
@@ -123,7 +124,7 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
 
 
 def plug_in(kl: pd.DataFrame) -> pd.DataFrame:
-    """The table `kl` with the intervals of ΔKL around the value that is not corrected for bias, because those of random
+    """Put the intervals of ΔKL in `kl` around the value that is not corrected for bias, because those of random
     directions are not."""
     moved = kl["delta_kl"] - kl["delta_kl_corrected"]
     ends = {name: kl[name] + moved for name in ("delta_kl_low", "delta_kl_high")}

@@ -23,8 +23,8 @@ _RANDOM = {"color": GREY, "symbol": "circle-open"}
 
 
 def random_directions(study: ControlStudy) -> Figure:
-    """ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of each
-    kind.
+    """Plot ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of
+    each kind.
 
     Examples:
         >>> import interp
@@ -59,7 +59,7 @@ def random_directions(study: ControlStudy) -> Figure:
 
 
 def bands(study: ControlStudy) -> Figure:
-    """What each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
+    """Plot what each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
     calibration error of the band's probability, with 95 % intervals.
 
     Examples:
@@ -96,8 +96,8 @@ def bands(study: ControlStudy) -> Figure:
 
 
 def outlier_parts(study: ControlStudy) -> Figure:
-    """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
-    with 95 % intervals, next to random parts of the input with the same norm.
+    """Plot KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without
+    them, with 95 % intervals, next to random parts of the input with the same norm.
 
     Raises:
         ValueError: a model without outlier dimensions.

@@ -28,7 +28,7 @@ _NAMED = {
 
 
 def answer(bands: pd.DataFrame) -> Answer | None:
-    """What removing the first bias or direction costs the most and the least frequent tokens. None without bands.
+    """Say what removing the first bias or direction costs the most and the least frequent tokens. None without bands.
 
     Args:
         bands: a table of `ControlStudy`.

@@ -131,7 +131,8 @@ class PartPredictions(MeanPredictions):
         return (self.state["likeliest"] > 0).sum(1).tolist()
 
     def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
-        """Mean entropy of the predictions of each variant, in nats, and the same without each group of texts."""
+        """Compute the mean entropy of the predictions of each variant, in nats, and the same without each group of
+        texts."""
         sums = self.state["entropy"][self._groups].cpu().numpy()
         sizes = self.sizes[:, None]
         with np.errstate(invalid="ignore"):  # only one group has any positions
@@ -146,7 +147,7 @@ class Outliers(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, dims: Sequence[int], *, n: int, seed: int) -> "Outliers":
-        """The part in some dimensions, and n random ones."""
+        """Choose the part in some dimensions, and n random ones."""
         d_model = model.cfg.d_model
         k = len(dims)
         axes = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
@@ -156,11 +157,11 @@ class Outliers(NamedTuple):
         return cls(PartPredictions(model, dims, axes, grouped=True), random)
 
     def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
-        """A sample of the `n_tokens` positions at which predictions from parts are made."""
+        """Draw a sample of the `n_tokens` positions at which predictions from parts are made."""
         return sample_positions(prepared, min(1.0, _MOST_POSITIONS / n_tokens), seed=seed)
 
     def table(self, u: Distribution) -> pd.DataFrame:
-        """The table `outliers` of `ControlStudy`."""
+        """List what parts of the head's input predict, as `outliers` of a study."""
         random = _table(self.random, u, "random").query("part != 'all'")
         return pd.concat([_table(self.own, u, "outliers"), random], ignore_index=True)
 
@@ -199,7 +200,7 @@ def _measured(means: Means, u: Distribution, entropy: float) -> Float[np.ndarray
 
 
 def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
-    """The outlier dimensions of the head's input, from one pass. Raises ValueError for a folded model."""
+    """Find the outlier dimensions of the head's input, from one pass. Raises ValueError for a folded model."""
     raw_head(model)
     observer = OutlierDims(model)
     yield [Reading("head input", prepared, [observer])]

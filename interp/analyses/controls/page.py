@@ -35,7 +35,7 @@ DEFINITIONS = {
 
 
 def section(study: ControlStudy) -> Section:
-    """What the page says about `interp controls`; every number comes from the result."""
+    """Return what the page says about `interp controls`; every number comes from the result."""
     figures = {"controls": plots.random_directions(study)}
     tables = {"Beside random directions": study.ranks}
     if not study.bands.empty:

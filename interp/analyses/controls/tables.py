@@ -111,7 +111,7 @@ def check_asked(options: ControlOptions) -> None:
 
 
 def why_impossible(model: Model, directions: Several[Direction] = ("mean", "slope")) -> str | None:
-    """Why the question cannot be asked of a model with these directions, or None if it can."""
+    """Return why the question cannot be asked of a model with these directions, or None if it can."""
     reason = why_no_directions(model)
     if reason is None and not listed(directions) and raw_head(model).b_ln is None:
         return "this model's prediction head has no b_LN, and no direction is asked for; give directions"

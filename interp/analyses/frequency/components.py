@@ -127,7 +127,7 @@ class MeanParts(Observer):
         return [*self.names, *([] if self.head.b_ln is None else [("b_LN", None)])]
 
     def vectors(self) -> Float[np.ndarray, "component d_model"]:
-        """m_c of each of `writers`, of all attention and all MLPs, and E[h].
+        """Compute m_c of each of `writers`, of all attention and all MLPs, and E[h].
 
         Raises ValueError if the components do not add up to E[h].
         """
@@ -142,7 +142,7 @@ class MeanParts(Observer):
         return vectors
 
     def jackknife(self, measure: Callable[[Any], Any]) -> Jackknife:
-        """A function of `vectors`, with its interval."""
+        """Compute a function of `vectors`, with its interval."""
         read = self.state["positions"] > 0
         sums = [torch.stack([self.state[site][read] for site in self.sites], 1), self.state["input"][read]]
         arrays = [part.cpu().numpy() for part in (*sums, self.state["positions"][read])]
@@ -162,7 +162,7 @@ class MeanParts(Observer):
 def writers(
     model: Model, text_or_batches: Text, *, unigram: Counts | None = None, progress: bool = True
 ) -> Passes[FrequencyWriters]:
-    """Which components write the direction along which the mean prediction follows word frequency, and in which
+    """Find which components write the direction along which the mean prediction follows word frequency, and in which
     dimensions it lies.
 
     Args:

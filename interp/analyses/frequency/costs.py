@@ -19,9 +19,9 @@ _TABLES = 5  # copies of the distributions, in float64
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums take `8 (2 n + 1) d_vocab`
-    bytes for each of 20 groups of texts. The n variants are each bias or direction at each scale, one or two logit
-    adjustments, and the unedited model. A pass before that finds directions (E[h] by default, without b_LN).
+    """Estimate the cost of `interp.frequency.bias_effect` with these options: one pass, whose sums take `8 (2 n + 1)
+    d_vocab` bytes for each of 20 groups of texts. The n variants are each bias or direction at each scale, one or two
+    logit adjustments, and the unedited model. A pass before that finds directions (E[h] by default, without b_LN).
 
     Raises the errors of `interp.models.shapes.shape`.
 

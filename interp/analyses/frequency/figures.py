@@ -40,7 +40,7 @@ _ADDED["last"] = ("b<sub>last</sub>", "bias_last")
 
 
 def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
-    """Mean predicted probability against unigram probability with the bias scaled by λ (the paper's figures 2, 3).
+    """Plot the mean predicted against the unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
     For each bin of log u, there is the geometric mean of q with a band of ± one geometric SD over types. The lines are
     q = u ("unigram") and q = 1/V ("uniform"). Of more than five λ, five evenly spaced ones are drawn.
@@ -78,7 +78,8 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
 
 
 def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
-    """How many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by u(w).
+    """Plot how many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by
+    u(w).
 
     For each bin of log u, there is the geometric mean over types with a band of ± one geometric SD. Of more than five
     λ, five evenly spaced ones are drawn.
@@ -128,7 +129,7 @@ def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, *
 
 
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
-    """What a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
+    """Plot what a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
     This is `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, and `−A W_U` for slope. At most 1,500 types are
     drawn, evenly spaced in the ranks of frequency.
@@ -164,7 +165,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
 
 
 def frequency_writers(ledger: FrequencyWriters) -> Figure:
-    """The slope on log u of what the attention and the MLP of each block add to the logits through E[h], with 95 %
+    """Plot the slope on log u of what the attention and the MLP of each block add to the logits through E[h], with 95 %
     intervals, and its sum so far.
 
     Examples:
@@ -187,8 +188,8 @@ def frequency_writers(ledger: FrequencyWriters) -> Figure:
 
 
 def kl_by_scale(effect: BiasEffect) -> Figure:
-    """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval if the text has
-    enough groups for one.
+    """Plot KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval if the text
+    has enough groups for one.
 
     Examples:
         >>> import interp

@@ -27,8 +27,8 @@ _RARE, _FREQUENT = 0.1, 0.01  # of the tokens that occur
 
 
 def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answer | None:
-    """How much more or less probable the first bias makes rare and frequent tokens, as geometric means over types, and
-    how far it keeps the mean prediction from word frequency. None if it was not read both with and without it.
+    """Say how much more or less probable the first bias makes rare and frequent tokens, as geometric means over types,
+    and how far it keeps the mean prediction from word frequency. None if it was not read both with and without it.
 
     Args:
         kl, types, probabilities: tables of `BiasEffect`.
@@ -64,7 +64,7 @@ def findings(
     projection_draws: pd.DataFrame,
     intervals: Mapping[str, Any],
 ) -> tuple[Finding, ...]:
-    """What removing each bias (or else scaling it by the λ farthest from 1) does to KL(u‖q), and whether it follows
+    """Say what removing each bias (or else scaling it by the λ farthest from 1) does to KL(u‖q), and whether it follows
     log u.
 
     There is no verdict about KL(u‖q) if the model predicts the text no better than word frequencies do: the mean
@@ -84,7 +84,7 @@ def findings(
 
 
 def misfit(kl: pd.DataFrame, types: pd.DataFrame) -> list[str]:
-    """A warning if the model predicts the text no better than word frequencies do: if its perplexity is at least
+    """Return a warning if the model predicts the text no better than word frequencies do: if its perplexity is at least
     `exp(−Σ u log u)`, that of u itself.
 
     Args:

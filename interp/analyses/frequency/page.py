@@ -37,7 +37,7 @@ DEFINITIONS = {
 
 
 def section(effect: BiasEffect) -> Section:
-    """What the page says about `interp frequency`; every number comes from the result."""
+    """Return what the page says about `interp frequency`; every number comes from the result."""
     first, *later = effect.kl["bias"].unique()
     scaled = {1.0} < set(effect.kl["scale"])
     figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}

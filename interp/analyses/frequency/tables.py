@@ -117,7 +117,7 @@ def check_asked(options: FrequencyOptions) -> None:
 def why_impossible(
     model: Model, biases: Several[Bias] | None = None, directions: Several[Direction] | None = None
 ) -> str | None:
-    """Why the question cannot be asked of a model with these biases and directions, or None if it can."""
+    """Return why the question cannot be asked of a model with these biases and directions, or None if it can."""
     try:
         _chosen(model, biases, directions)
     except ValueError as error:

@@ -17,9 +17,9 @@ _DENSE_ROW = 7 * 8  # bytes of scores and gaps per layer, head, class and dimens
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.sinks.study` with these options: one pass, in which attention is computed again from queries
-    and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models). The operations of
-    the shuffled rows, of which there are at most 64, are not counted."""
+    """Estimate the cost of `interp.sinks.study` with these options: one pass, in which attention is computed again from
+    queries and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models). The
+    operations of the shuffled rows, of which there are at most 64, are not counted."""
     size = shape_with(name, options)
     classes = options.get("key_classes")
     n_classes = 4 if not classes else len(classes) + ("other" not in classes)

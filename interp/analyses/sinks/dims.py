@@ -22,8 +22,8 @@ def sink_dims(
     key_class: str,
     epsilon: float,
 ) -> pd.DataFrame:
-    """The dimensions that make the sinks: for each head whose mean attention to the first position is above ε, the ten
-    dimensions with the largest |gap| between the class of the first position and other keys.
+    """Find the dimensions that make the sinks: for each head whose mean attention to the first position is above ε, the
+    ten dimensions with the largest |gap| between the class of the first position and other keys.
 
     Args:
         heads: the table of a `SinkStudy`.

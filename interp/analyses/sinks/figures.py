@@ -14,7 +14,7 @@ _LEAST_SHARE = 0.01
 
 
 def sink_heads(study: SinkStudy) -> Figure:
-    """Mean attention to the first position by layer and head, from the queries that see it.
+    """Plot the mean attention to the first position by layer and head, from the queries that see it.
 
     Examples:
         >>> import interp
@@ -36,7 +36,8 @@ def sink_heads(study: SinkStudy) -> Figure:
 
 
 def sink_positions(study: SinkStudy) -> Figure:
-    """Attention that a position draws, by range of positions and layer: mean over heads, against uniform attention.
+    """Plot the attention that a position draws, by range of positions and layer: mean over heads, against uniform
+    attention.
 
     Examples:
         >>> import interp
@@ -69,7 +70,7 @@ def sink_positions(study: SinkStudy) -> Figure:
 
 
 def sink_scores(study: SinkStudy) -> Figure:
-    """The difference between the scores of the first position and of other keys, head by head: the part due to the
+    """Plot the difference between the scores of the first position and of other keys, head by head: the part due to the
     direction of its key, and the part due to its norm.
 
     Examples:
@@ -100,7 +101,7 @@ def sink_scores(study: SinkStudy) -> Figure:
 
 
 def massive_writers(study: SinkStudy) -> Figure:
-    """What each component adds to the massive activations of a dimension, as a share of their height. At most six
+    """Plot what each component adds to the massive activations of a dimension, as a share of their height. At most six
     dimensions are drawn, the highest first, with the components that add 1 % or more to one of them.
 
     Raises ValueError for a study without writers.

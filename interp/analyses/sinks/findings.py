@@ -19,8 +19,8 @@ _FEWEST_HEADS = 5  # the number of heads that an interval needs
 
 
 def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer:
-    """How many heads have a sink at the first position in most rows, which of them the strongest, and what writes most
-    of the largest massive activation.
+    """Say how many heads have a sink at the first position in most rows, which of them the strongest, and what writes
+    most of the largest massive activation.
 
     Args:
         heads, writers: tables of `SinkStudy`.
@@ -47,8 +47,8 @@ def answer(heads: pd.DataFrame, writers: pd.DataFrame, epsilon: float) -> Answer
 
 
 def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[Finding, ...]:
-    """The findings from a study's tables. What draws attention to the first position is asked only if it is a sink, and
-    who writes massive activations only if there are some whose writers can be determined.
+    """Make the findings from a study's tables. What draws attention to the first position is asked only if it is a
+    sink, and who writes massive activations only if there are some whose writers can be determined.
 
     Args:
         tables: the tables of the study, by name.

@@ -32,7 +32,7 @@ DEFINITIONS = {
 
 
 def section(study: SinkStudy) -> Section:
-    """What the page says about `interp sinks`; every number comes from the result."""
+    """Return what the page says about `interp sinks`; every number comes from the result."""
     figures = {"heads": plots.sink_heads(study), "positions": plots.sink_positions(study)}
     if study.heads["by_norm"].notna().any():
         figures["scores"] = plots.sink_scores(study)

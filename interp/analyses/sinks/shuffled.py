@@ -37,7 +37,7 @@ _AMONG = 10_000  # rows from the beginning of the text that these are drawn from
 
 
 def sampled_rows(model: Model, text: Batches, seed: int) -> list[int]:
-    """The numbers of at most 64 rows, drawn at random from those among the first 10,000 rows in which the first
+    """Draw the numbers of at most 64 rows at random from those among the first 10,000 rows in which the first
     position counts. None if the rows of the text are unknown."""
     rows = text.rows() if text.rows else ()
     long = [row.number for row in islice(rows, _AMONG) if len(row.ids) >= fewest_tokens(model)]

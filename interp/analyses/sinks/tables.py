@@ -84,7 +84,7 @@ def check_asked(options: SinkOptions) -> None:
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the sinks of a model cannot be studied, or None if they can."""
+    """Return why the sinks of a model cannot be studied, or None if they can."""
     if reason := why_unreadable(model):
         return reason
     needed = fewest_tokens(model)
@@ -93,12 +93,12 @@ def why_impossible(model: Model) -> str | None:
 
 
 def why_unsuited(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
-    """Why the sinks of a model cannot be studied on a text, or None if they can."""
+    """Return why the sinks of a model cannot be studied on a text, or None if they can."""
     return why_too_short(model, text, layers)
 
 
 def lacks(model: Model) -> dict[str, str]:
-    """What a study of a model that can be studied leaves out, and why."""
+    """Say what a study of a model that can be studied leaves out, and why."""
     of_scores = why_no_scores(model)
     of_writers = why_no_writers(model)
     parts = {"what is made of scores, and the control by shuffled keys,": of_scores, "writers": of_writers}

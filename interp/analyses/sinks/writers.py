@@ -34,7 +34,8 @@ class _Component(NamedTuple):
 
 
 def why_no_writers(model: Model) -> str | None:
-    """Why no component can be said to write an activation (its hidden states are not sums), or None if one can."""
+    """Return why no component can be said to write an activation (its hidden states are not sums), or None if one
+    can."""
     return (
         "hidden states of an encoder are normed after each block, and no sum over components"
         if view(model).encoder

@@ -60,8 +60,8 @@ class WronglyConverted(ValueError):
 def assembled(
     name: str, stored: Stored, dtype: torch.dtype, where: torch.device | DeviceMap
 ) -> tuple[Model, dict[str, float]]:
-    """A model in the requested type and on the requested devices, checked block by block and then end to end; and the
-    largest difference from transformers, by what differs.
+    """Make a model in the requested type and on the requested devices, checked block by block and then end to end; and
+    the largest difference from transformers, by what differs.
 
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
@@ -145,7 +145,7 @@ def _read(model: Any, batch: Tokens) -> Any:
 
 
 def output(model: Any, config: Any, batch: Tokens) -> Tensor:
-    """The log-probabilities that a transformers model gives, or its last hidden states if it has no head."""
+    """Compute the log-probabilities that a transformers model gives, or its last hidden states if it has no head."""
     if headless(config):
         hidden: Tensor = _read(model.base_model, batch).last_hidden_state
         return hidden.float().cpu()
@@ -155,7 +155,8 @@ def output(model: Any, config: Any, batch: Tokens) -> Tensor:
 
 
 def trial(config: Any, length: int) -> Tokens:
-    """A row of random tokens to compare models on, as far as the context reaches; for BERT also one that is padded."""
+    """Draw a row of random tokens to compare models on, as far as the context reaches; for BERT also one that is
+    padded."""
     length = min(context_of(config) or length, length)
     rows = 1 + (config.model_type in MASKED)
     tokens = torch.randint(config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(0))
@@ -196,7 +197,7 @@ class _Assembly:
             _read(reference.base_model, batch)
 
     def run(self, batch: Tokens) -> Tensor:
-        """The output of transformers' model, in float32."""
+        """Compute the output of transformers' model, in float32."""
         draft = self.draft
         watch = partial(self.compare, batch, [nullcontext])
         with streamed(draft.reference, wide_type(draft.reference), self.finish, watch):

@@ -135,7 +135,7 @@ def _merged(adapted: Any, adapter: Path) -> Any:
 
 
 def adapter_hash(adapter: Path) -> str:
-    """A 128-bit hash (xxh3) of the weights of an adapter, and of its settings."""
+    """Hash (xxh3, 128 bits) the weights of an adapter, and of its settings."""
     digest = xxhash.xxh3_128()
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         digest.update((adapter / name).read_bytes())

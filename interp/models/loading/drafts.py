@@ -37,7 +37,7 @@ class Draft(ABC):
 
     @abstractmethod
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-        """What a block of the model returns for the arguments of transformers' block, with the same weights."""
+        """Return what a block of the model returns for the arguments of transformers' block, with the same weights."""
 
     @contextmanager
     def read_patterns(self) -> Iterator[None]:
@@ -231,7 +231,7 @@ class _View:
     stride: tuple[int, ...]
 
     def tensor(self) -> Tensor:
-        """That part of the parameter as it is now."""
+        """Return that part of the parameter as it is now."""
         memory = self.owner.data
         return memory.as_strided(self.shape, self.stride, memory.storage_offset() + self.offset)
 
@@ -251,7 +251,7 @@ def _views(tensors: Iterable[Tensor], parameters: Iterable[torch.nn.Parameter]) 
 
 
 def read_again(tokenizer: Any, directory: str, **options: Any) -> Any:
-    """A tokenizer saved to its own directory, where TransformerLens finds its files."""
+    """Save a tokenizer to its own directory, where TransformerLens finds its files."""
     if tokenizer is None:
         return None
     tokenizer.save_pretrained(directory)

@@ -29,19 +29,20 @@ class Header(NamedTuple):
 
 
 def header(path: str | os.PathLike[str]) -> Header:
-    """The header of a GGUF file. Raises ValueError if the file is damaged or ends early."""
+    """Read the header of a GGUF file. Raises ValueError if the file is damaged or ends early."""
     return _header(*_version(path))
 
 
 def config_of(path: str | os.PathLike[str]) -> Any:
-    """The transformers config of the model in a GGUF file. Raises the errors of transformers for an unknown model."""
+    """Read the transformers config of the model in a GGUF file. Raises the errors of transformers for an unknown
+    model."""
     header(path)
     return copy.deepcopy(_config(*_version(path)))
 
 
 def read_with(cls: Any, path: str | os.PathLike[str], **options: Any) -> Any:
-    """What the `from_pretrained` of a class of transformers reads from a GGUF file. Other files of its directory, such
-    as another tokenizer, are not read."""
+    """Return what the `from_pretrained` of a class of transformers reads from a GGUF file. Other files of its
+    directory, such as another tokenizer, are not read."""
     with _linked_alone(path) as directory, redirect_stderr(StringIO()):  # without its progress bar
         return cls.from_pretrained(directory, gguf_file=_NAME, trust_remote_code=False, **options)
 

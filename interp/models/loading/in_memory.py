@@ -26,7 +26,7 @@ __all__ = ["as_model"]
 def as_model(
     model: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase | None = None
 ) -> Model:
-    """The model that all functions of interp take, made from a model of transformers that is in memory.
+    """Make the model that all functions of interp take from a model of transformers that is in memory.
 
     It is a `TransformerBridge` around a copy of the modules, which shares the weights, on the same device and in the
     same dtype. It is checked against transformers as in `interp.load`, and gives the same results as the saved model.
@@ -95,7 +95,7 @@ class _InMemory(Stored):
         return self.mapped()
 
     def mapped(self) -> Any:
-        """A copy of the model's modules and settings that shares its parameters and buffers."""
+        """Make a copy of the model's modules and settings that shares its parameters and buffers."""
         parts = (
             part
             for module in self.model.modules()

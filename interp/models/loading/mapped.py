@@ -30,8 +30,8 @@ class MappedWeights:
             self._keys[path] = _keys(parameters, tensors)
 
     def again(self, settled: tuple[str, ...] = ()) -> dict[str, Tensor]:
-        """The same weights from a new mapping of the files, by the name of the parameter, without those whose names
-        begin with one of `settled`."""
+        """Return the same weights from a new mapping of the files, by the name of the parameter, without those whose
+        names begin with one of `settled`."""
         weights: dict[str, Tensor] = {}
         for path, keys in self._keys.items():
             with safe_open(path, "pt") as file:

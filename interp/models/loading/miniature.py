@@ -22,8 +22,8 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def miniature(config: Any) -> Any:
-    """A transformers config of the same kind with two blocks, a width of 32 and a vocabulary of 67. What is not a size,
-    such as norms of queries and keys, is as in the given config.
+    """Make a transformers config of the same kind with two blocks, a width of 32 and a vocabulary of 67. What is not a
+    size, such as norms of queries and keys, is as in the given config.
 
     Examples:
         >>> import transformers

@@ -69,7 +69,7 @@ _JAPANESE = ("fugashi", "unidic_lite", "ipadic")
 
 
 def place(source: str, revision: str | None) -> Path | None:
-    """The directory of a model. For a hub name, its directory in the hub's cache once it has been downloaded."""
+    """Find the directory of a model. For a hub name, its directory in the hub's cache once it has been downloaded."""
     if os.path.isdir(source):
         return Path(source)
     config = try_to_load_from_cache(source, "config.json", revision=revision)
@@ -77,7 +77,7 @@ def place(source: str, revision: str | None) -> Path | None:
 
 
 def read_config(source: str, revision: str | None = None) -> Any:
-    """The transformers config of a hub name or a directory.
+    """Read the transformers config of a hub name or a directory.
 
     Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind, and if
     there is an adapter.
@@ -114,7 +114,7 @@ def read_config(source: str, revision: str | None = None) -> Any:
 
 
 def on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:
-    """The hub's own name of a model, and the revision of a checkpoint."""
+    """Return the hub's own name of a model, and the revision of a checkpoint."""
     from transformer_lens.supported_models import MODEL_ALIASES
 
     aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
@@ -135,8 +135,8 @@ SEQ2SEQ = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGenera
 
 
 def context_of(config: Any) -> int | None:
-    """The longest row that a model can read, or None if its config sets no limit. RoBERTa's positions begin after that
-    of its padding token."""
+    """Return the longest row that a model can read, or None if its config sets no limit. RoBERTa's positions begin
+    after that of its padding token."""
     positions = getattr(config, "max_position_embeddings", None)
     return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
@@ -155,7 +155,7 @@ def _class_name(kind: str | None) -> str | None:
 
 
 def model_class(config: Any) -> Any:
-    """The transformers class that reads a model, or None if it is not a supported kind of language model."""
+    """Return the transformers class that reads a model, or None if it is not a supported kind of language model."""
     if headless(config):
         return transformers.BertModel
     return getattr(transformers, str(_class_name(config.model_type)), None)
@@ -222,7 +222,8 @@ class Stored:
         return {"revision": self.revision, "trust_remote_code": False, **_offline_options(self.source)}
 
     def checked(self) -> Any:
-        """The model of `mapped`, made once per `Stored`, after checking that its weights are complete and its own.
+        """Return the model of `mapped`, made once per `Stored`, after checking that its weights are complete and its
+        own.
 
         Raises FileNotFoundError if there are no weights, and ValueError for weights that cannot be read or are not
         supported.
@@ -238,7 +239,7 @@ class Stored:
         return model
 
     def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """The buffers that `from_pretrained(dtype=dtype)` makes for this model, by name; not those in the files.
+        """Make the buffers that `from_pretrained(dtype=dtype)` makes for this model, by name; not those in the files.
 
         A buffer made from a number, such as Gemma's `embed_scale`, is rounded to the type in which its model is made.
         So all of them are made again in that type, in a model whose weights take no memory.
@@ -251,8 +252,8 @@ class Stored:
         return dict(empty.named_non_persistent_buffers(remove_duplicate=False))
 
     def mapped(self) -> Any:
-        """The transformers model with its weights as stored, mapped from the files. A tensor is read when it is used.
-        What has been read from a file counts as memory of the process until all tensors of that file are gone."""
+        """Return the transformers model with its weights as stored, mapped from the files. A tensor is read when it is
+        used. What has been read from a file counts as memory of the process until all tensors of that file are gone."""
         return self._read()[0]
 
     def _read(self) -> tuple[Any, dict[str, Any]]:
@@ -277,7 +278,7 @@ class Stored:
         return model.eval(), info
 
     def tokenizer(self) -> Any:
-        """The tokenizer, or None if there is none, where transformers itself would make up an empty one.
+        """Return the tokenizer, or None if there is none, where transformers itself would make up an empty one.
 
         Raises ValueError if it cannot be read, or needs a package that is not installed.
         """
@@ -329,8 +330,8 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
-    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, or None if there is one. The reason may be an
-    architecture or activation that TransformerLens lacks, or an option that it would silently convert wrongly."""
+    """Return why there is no `HookedTransformer` or `HookedEncoder` of a model, or None if there is one. The reason may
+    be an architecture or activation that TransformerLens lacks, or an option that it would silently convert wrongly."""
     if config.model_type not in HOOKED:
         return f"{source} is a {config.model_type!r} model, and TransformerLens has no implementation of its own for it"
     try:

@@ -24,7 +24,7 @@ Watch: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any], Tensor], None
 
 
 def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The blocks of a transformers model, by name: the members of its outermost lists of modules."""
+    """Return the blocks of a transformers model, by name: the members of its outermost lists of modules."""
     blocks: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules():
         nested = any(name.startswith(f"{block}.") or name == block for block in blocks)
@@ -35,7 +35,7 @@ def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def wide_type(model: Any) -> torch.dtype:
-    """The type in which a transformers model is compared: float32, or that of its weights if it is wider."""
+    """Return the type in which a transformers model is compared: float32, or that of its weights if it is wider."""
     return torch.promote_types(model.dtype, torch.float32)
 
 
