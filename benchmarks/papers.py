@@ -242,10 +242,12 @@ def main() -> None:
 
         def run(command: str, *, paper: bool = False, **options: str) -> Path:
             """Run a command with its options, unless they were given; returns where its result is."""
-            flags = [
-                part for key, value in options.items() if f"--{key}" not in given_flags for part in (f"--{key}", value)
-            ]
-            flags += ["--paper"] if paper or command == "frequency" else []
+            flags = []
+            for key, value in options.items():
+                if f"--{key}" not in given_flags:
+                    flags += [f"--{key}", value]
+            if paper or command == "frequency":
+                flags.append("--paper")
             command_flags = _known(command, extra)
             if code := interp([command, "--model", arguments.model, *flags, *command_flags, "--out", str(out)]):
                 raise SystemExit(code)

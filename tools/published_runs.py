@@ -170,13 +170,14 @@ def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results:
         for wheel in provenances
     ]
     lines = list(zip(*runs.values(), strict=True))
-    cells = [f"| `{ended[0].command}` | {' | '.join(run_of_model.cell for run_of_model in ended)} |" for ended in lines]
-    refusals = [
-        f"- {name} refuses `{run_of_model.command}`: {run_of_model.reason}."
-        for name, ended in runs.items()
-        for run_of_model in ended
-        if run_of_model.code
-    ]
+    cells = []
+    for ended in lines:
+        cells.append(f"| `{ended[0].command}` | {' | '.join(run_of_model.cell for run_of_model in ended)} |")
+    refusals = []
+    for name, runs_of_model in runs.items():
+        for run_of_model in runs_of_model:
+            if run_of_model.code:
+                refusals.append(f"- {name} refuses `{run_of_model.command}`: {run_of_model.reason}.")
     head = PAGE.format(
         models="\n".join(models), cores=os.cpu_count(), machine=platform.machine(), names=" | ".join(runs),
         columns="---|" * len(runs), cells="\n".join(cells), refusals="\n".join(refusals),

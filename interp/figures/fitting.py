@@ -21,7 +21,7 @@ _FEW_ROWS = 10
 
 
 def folded(text: str, width: float) -> str:
-    """Text broken into lines of at most this many inches."""
+    """Break text into lines of at most this many inches."""
     return "\n".join(_wrapped(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
 
 
@@ -138,14 +138,17 @@ def _place_notes(plot: Plot) -> None:
     one line higher. The panel's name stays above all of them."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
-    for note in (other for other in plot.axes.texts if other.get_gid() == "note"):
+    for note in [text for text in plot.axes.texts if text.get_gid() == "note"]:
         box = note.get_window_extent().padded(1)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
         moves = [(across, up), *((across + x, up + y) for x, y in _sides(note, box))]
-        free = (move for move in moves if not any(other.overlaps(box.translated(*move)) for other in placed))
-        across, up = next(free, moves[0])
-        while below := next((other for other in placed if other.overlaps(box.translated(across, up))), None):
+        across, up = moves[0]
+        for move in moves:
+            if not any(earlier.overlaps(box.translated(*move)) for earlier in placed):
+                across, up = move
+                break
+        while below := next((earlier for earlier in placed if earlier.overlaps(box.translated(across, up))), None):
             up = below.y1 - box.y0 + 0.1
         placed.append(box.translated(across, up))
         x, y = note.get_position()

@@ -14,7 +14,8 @@ ORDERS = (1, 2, 3, 4)
 
 
 def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "prompts_and_one 2"]:
-    """Diversity and repetition of all texts, given as token ids by prompt, followed by those without each prompt.
+    """Compute the diversity and repetition of all texts, given as token ids by prompt, followed by those without each
+    prompt.
 
     Examples:
         >>> diversity_without([[[1, 1, 1, 1, 1]], [[2, 2, 2, 2, 2]], [[3, 4, 5, 6, 7]]])[:, 1].round(2).tolist()
@@ -22,7 +23,7 @@ def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "
     """
     distinct = []
     for n in ORDERS:
-        grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
+        grams = [[_grams(ids, n) for ids in texts] for texts in by_prompt]
         of_prompt = [set().union(*texts) for texts in grams]
         prompts_with = Counter(gram for prompt in of_prompt for gram in prompt)
         unique_grams = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
@@ -32,11 +33,16 @@ def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "
     return np.stack([np.mean(distinct, axis=0), ratio(without_each(n_grams - different), without_each(n_grams))], 1)
 
 
+def _grams(ids: Sequence[Any], n: int) -> Counter[tuple[Any, ...]]:
+    """Count the n-grams of a text."""
+    return Counter(zip(*(ids[i:] for i in range(n)), strict=False))
+
+
 def without_each(sums: np.ndarray) -> np.ndarray:
-    """A sum over all prompts, followed by the sums without each prompt."""
+    """Compute a sum over all prompts, followed by the sums without each prompt."""
     return np.concatenate([[sums.sum()], sums.sum() - sums]).astype(float)
 
 
 def ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """part / whole, and NaN where the whole is 0."""
+    """Compute part / whole, and NaN where the whole is 0."""
     return np.divide(part, total, out=np.full(len(total), np.nan), where=total > 0)

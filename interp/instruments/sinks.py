@@ -51,7 +51,7 @@ _MEASURES = ["measure", "value", "low", "high", "n_heads"]
 
 
 def checked_epsilon(epsilon: float | int) -> float:
-    """The share of attention above which a position is a sink. Raises ValueError if it lies outside 0 … 1, and
+    """Check the share of attention above which a position is a sink. Raises ValueError if it lies outside 0 … 1, and
     TypeError if it is not a number."""
     epsilon = finite_number(epsilon, "epsilon")
     if not 0 < epsilon < 1:
@@ -60,12 +60,13 @@ def checked_epsilon(epsilon: float | int) -> float:
 
 
 def first_query(seen: Span) -> int:
-    """The position of the first query that counts: 8 if queries see only keys up to their own position, else 0."""
+    """Return the position of the first query that counts: 8 if queries see only keys up to their own position, else
+    0."""
     return FIRST_QUERY if seen.causal else 0
 
 
 def fewest_tokens(model: Model) -> int:
-    """How long a row must be for its first position to count: 24 tokens in causal models, 16 in encoders.
+    """Return how long a row must be for its first position to count: 24 tokens in causal models, 16 in encoders.
 
     Examples:
         >>> from interp.testing import toy_decoder, toy_encoder
@@ -76,8 +77,8 @@ def fewest_tokens(model: Model) -> int:
 
 
 def why_too_short(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
-    """Why no row of a text has a position that counts, or None if one has. Reads up to the first row that has, without
-    the model."""
+    """Return why no row of a text has a position that counts, or None if one has. Reads up to the first row that has,
+    without the model."""
     spans = {span(model, layer) for layer in check_layers(model, layers)}
     longest = 0
     for batch in text:
@@ -294,11 +295,11 @@ class _Counted(NamedTuple):
         return cls(real & (viewers >= FEWEST_QUERIES), queries, viewers, uniform, ranges)
 
     def by_position(self, values: Float[Tensor, "batch measure head pos"]) -> Float[Tensor, "batch measure head range"]:
-        """Sums over the positions that count, in each range."""
+        """Sum over the positions that count, in each range."""
         return (values * self.here[:, None, None]).to(self.ranges) @ self.ranges
 
     def counts(self) -> Float[Tensor, "batch 3 range"]:
-        """For each range, the number of positions, the number of pairs, and the sum of uniform attention."""
+        """Count, for each range, the positions, the number of pairs, and the sum of uniform attention."""
         counted = torch.stack([torch.ones_like(self.viewers), self.viewers, self.uniform], 1)
         return (counted * self.here[:, None]) @ self.ranges
 
@@ -327,7 +328,7 @@ class _Totals(NamedTuple):
         return _over(self.counts[:, 2], self.counts[:, 0])
 
     def sums(self, name: str) -> tuple[Float[np.ndarray, "layer head range"], Float[np.ndarray, "layer 1 range"]]:
-        """The sum of a measure, and the number to divide it by for a mean."""
+        """Return the sum of a measure, and the number to divide it by for a mean."""
         if name in _KEYS:
             return self.keys[:, _KEYS.index(name)], self.counts[:, None, 0]
         return self.pairs[:, _PAIRS.index(name)], self.counts[:, None, 1]
@@ -337,7 +338,7 @@ class _Totals(NamedTuple):
         return _over(total, number)
 
     def elsewhere(self, name: str) -> Float[np.ndarray, "layer head range"]:
-        """The mean over all positions that are not in the range."""
+        """Return the mean over all positions that are not in the range."""
         total, number = self.sums(name)
         return _over(total.sum(-1, keepdims=True) - total, number.sum(-1, keepdims=True) - number)
 
@@ -364,7 +365,7 @@ class _Sums(NamedTuple):
     def interval(
         self, measure: Callable[[_Totals], Float[np.ndarray, "*shape"]]
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-        """The value of a function of the sums, with the ends of its interval."""
+        """Return the value of a function of the sums, with the ends of its interval."""
         interval = from_sums(lambda *sums: measure(_Totals(*sums)), self.groups, self.sizes, self.texts_per_group)
         return interval.value, interval.low, interval.high
 
@@ -396,10 +397,11 @@ def _log_value_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> 
 
 
 def position_bins(n_ctx: int) -> list[int]:
-    """The first position of each range: 0, 1, 2, 3, 4, 16, 64, … below n_ctx.
+    """Return the first position of each range: 0, 1, 2, 3, 4, 16, 64, … below n_ctx.
 
     Examples:
         >>> position_bins(100)
         [0, 1, 2, 3, 4, 16, 64]
     """
-    return [start for start in (0, 1, 2, 3, *(4**power for power in range(1, n_ctx.bit_length()))) if start < n_ctx]
+    powers = [4**power for power in range(1, n_ctx.bit_length())]
+    return [start for start in (0, 1, 2, 3, *powers) if start < n_ctx]

@@ -96,7 +96,7 @@ def _on_home_device(home: torch.device, function: Callable[..., Any], activation
 
 
 def hooks_here(point: Any) -> list[Callable[..., Any]]:
-    """The hook functions at a hook point that act in this thread, in the order in which they are called."""
+    """Return the hook functions at a hook point that act in this thread, in the order in which they are called."""
     functions = []
     for handle in point.fwd_hooks:
         hook = getattr(handle, "user_hook", None)
@@ -107,7 +107,8 @@ def hooks_here(point: Any) -> list[Callable[..., Any]]:
 
 
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:
-    """The hooks of a recipe, each with the name of its hook point. Raises ValueError if there is no such hook point."""
+    """Return the hooks of a recipe, each with the name of its hook point. Raises ValueError if there is no such hook
+    point."""
     hooks: list[tuple[str, Callable[..., Any]]] = []
     points = model.hook_dict
     for point, function in recipe:
@@ -121,15 +122,15 @@ def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]
 
 
 def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
-    """Every hook on the model, with the name of its hook point, except those of one context (`level`). The lock keeps
-    out hooks of other threads."""
+    """Return every hook on the model, with the name of its hook point, except those of one context (`level`). The lock
+    keeps out hooks of other threads."""
+    hooks = set()
     with _lock_of(model):
-        return frozenset(
-            (name, id(handle.hook))
-            for name, point in view(model).hook_points().items()
-            for handle in (*point.fwd_hooks, *point.bwd_hooks)
-            if (level is None or handle.context_level != level) and not _is_of_the_library(handle)
-        )
+        for name, point in view(model).hook_points().items():
+            for handle in (*point.fwd_hooks, *point.bwd_hooks):
+                if (level is None or handle.context_level != level) and not _is_of_the_library(handle):
+                    hooks.add((name, id(handle.hook)))
+    return frozenset(hooks)
 
 
 def _is_of_the_library(handle: Any) -> bool:
@@ -139,7 +140,7 @@ def _is_of_the_library(handle: Any) -> bool:
 
 
 def active_hooks(model: Model) -> list[str]:
-    """The hook points that have hooks at this moment."""
+    """Return the hook points that have hooks at this moment."""
     return sorted({name for name, _ in hooks_of_others(model)})
 
 
@@ -184,7 +185,7 @@ def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
-    """A usable device. Raises ValueError for an unknown device, or for CUDA if there is none."""
+    """Find a usable device. Raises ValueError for an unknown device, or for CUDA if there is none."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -136,16 +136,16 @@ class Sentences:
         self.vocab_size = tokenizer.get_vocab_size()
         self.prior = self.counts = np.bincount(self.stream, minlength=self.vocab_size)
         room = context - 2
-        pieces = [
-            (size, where)
-            for ids, where in zip(encoded, paragraph, strict=True)
-            if len(ids)
-            for size in [room] * ((len(ids) - 1) // room) + [(len(ids) - 1) % room + 1]
-        ]
-        if not pieces:
+        sizes: list[int] = []
+        self.paragraph: list[int] = []
+        for ids, place in zip(encoded, paragraph, strict=True):
+            while len(ids):
+                sizes.append(len(ids[:room]))
+                self.paragraph.append(int(place))
+                ids = ids[room:]
+        if not sizes:
             raise ValueError("the text has no tokens; pass more text")
-        self.ends = np.cumsum([size for size, _ in pieces]).tolist()
-        self.paragraph = [where for _, where in pieces]
+        self.ends = np.cumsum(sizes).tolist()
 
     def examples(self, rng: np.random.Generator) -> Int[np.ndarray, "example 3"]:
         """(start, middle, end) in the stream; the middle separates A from B, and equals the end if there is no B.

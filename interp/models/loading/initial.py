@@ -21,7 +21,8 @@ _CONTIGUOUS = torch.contiguous_format
 
 
 def untrained(model: Model, *, seed: int = 0) -> Model:
-    """A copy of a model as it might have been before training. It is a control for what the architecture alone can do.
+    """Make a copy of a model as it might have been before training. It is a control for what the architecture alone can
+    do.
 
     Matrices are drawn from N(0, .02²), like the initial weights of GPT-2 and BERT. Biases are 0 and the scales of norms
     are 1. The same seed gives different matrices to a hooked model and to a bridge, because their parameters have
@@ -39,10 +40,12 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     """
     check_model(model)
     generator = torch.Generator().manual_seed(check_seed(seed))
-    size = sum(matrix.numel() * matrix.element_size() for matrix in model.parameters())
-    lean = size > available(str(model.W_U.device))
-    inside = {matrix for block in _blocks(model) for matrix in block.parameters() if lean and matrix.ndim > 1}
-    fresh = view(model).copied({id(matrix): _shape_of(matrix) for matrix in inside})
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    shapes = {}  # of the matrices that no second model has room for
+    if size > available(str(model.W_U.device)):
+        for block in _blocks(model):
+            shapes.update({id(matrix): _shape_of(matrix) for matrix in block.parameters() if matrix.ndim > 1})
+    fresh = view(model).copied(shapes)
     fresh.reset_hooks()
     draws: dict[torch.nn.Parameter, Tensor] = {}
     with torch.no_grad():

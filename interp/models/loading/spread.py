@@ -31,7 +31,7 @@ class Placement:
     parts: Mapping[str, torch.device]
 
     def of(self, name: str) -> torch.device:
-        """The device of a parameter or module."""
+        """Return the device of a parameter or module."""
         inside = [part for part in self.parts if part in ("", name) or name.startswith(f"{part}.")]
         return self.parts[max(inside, key=len)]
 
@@ -60,13 +60,11 @@ class Placement:
                 setattr(module, name, buffer.to(self.of(_transformers_name(module_name))))
         blocks = blocks_of(wrapped)
         inside = {id(part) for block in blocks.values() for part in block.modules()}
-        holding = {
-            name: submodule for name, submodule in wrapped.named_modules() if any(True for _ in _tensors(submodule))
-        }
-        outside = {
-            name: submodule for name, submodule in holding.items() if not inside & set(map(id, submodule.modules()))
-        }
-        for name, module in (blocks | outside).items():
+        entered = dict(blocks)
+        for name, submodule in wrapped.named_modules():
+            if any(True for _ in _tensors(submodule)) and not inside & set(map(id, submodule.modules())):
+                entered[name] = submodule
+        for name, module in entered.items():
             module.register_forward_pre_hook(partial(_bring, self.of(_transformers_name(name))), with_kwargs=True)
         model.cfg.device = str(self.devices[0])
         model.cfg.n_devices = len(self.devices)
@@ -106,7 +104,7 @@ def check_device_map(device_map: object, device: object, backend: object) -> Non
 
 
 def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> Placement:
-    """Where the parts of a transformers model go in the requested type: all to one device, or as a map says.
+    """Decide where the parts of a transformers model go in the requested type: all to one device, or as a map says.
 
     Raises ValueError for an unknown way to spread, a device that does not exist, a part without a device, a part that
     the model does not have, a model that does not fit on the GPUs, and a map with both GPUs and CPU.
@@ -169,8 +167,8 @@ def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def own_gpus() -> list[int]:
-    """The GPUs that this process may spread a model over: all GPUs, or its share if `torchrun` runs several processes
-    on a machine.
+    """Return the GPUs that this process may spread a model over: all GPUs, or its share if `torchrun` runs several
+    processes on a machine.
 
     Raises ValueError if there are more processes than GPUs.
     """
