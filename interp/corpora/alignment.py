@@ -59,12 +59,12 @@ def cuts_words(tokenizer: Any) -> bool:
 
 def _of_bytes(tokenizer: Any, text: str, token_bytes: Sequence[bytes | None]) -> Aligned:
     """Alignment by the text of each token, if all texts together give the original text."""
-    if b"".join(one or b"" for one in token_bytes) != text.encode():
+    if b"".join(piece or b"" for piece in token_bytes) != text.encode():
         expected = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
         problem = f"{type(tokenizer).__name__}, which does not say where the tokens of {text[:60]!r} are"
         raise ValueError(f"words need a tokenizer that says where they are ({expected}); found {problem}")
-    character = np.repeat(np.arange(len(text)), [len(one.encode()) for one in text])
-    ends = np.cumsum([len(one or b"") for one in token_bytes])
+    character = np.repeat(np.arange(len(text)), [len(letter.encode()) for letter in text])
+    ends = np.cumsum([len(piece or b"") for piece in token_bytes])
     numbers = _spaced(text)
     offsets, words = [], []
     for start, end in zip([0, *ends[:-1]], ends, strict=True):

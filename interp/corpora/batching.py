@@ -132,14 +132,14 @@ class Batches:
         tokenizer does not know; as `special_tokens`, how often each special token is written out in it; and what was
         seen. If the text has not been read to its end, this reads it."""
         counted = self.counted()
-        about = dict(self.settings)
+        entries = dict(self.settings)
         if self.corpus is not None:
-            about.update(self.corpus.about)
-        about["unknown_share"] = counted.share
+            entries.update(self.corpus.about)
+        entries["unknown_share"] = counted.share
         if counted.special:
-            about["special_tokens"] = dict(counted.special)
-        about.update(self.seen)
-        return about
+            entries["special_tokens"] = dict(counted.special)
+        entries.update(self.seen)
+        return entries
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -218,9 +218,9 @@ def batches(
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     device = model.W_U.device
-    marks = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
-    pad_id = marks["pad"] if marks["pad"] is not None and marks["pad"] < model.cfg.d_vocab else 0
-    special = [token_id for token_id in marks.values() if token_id is not None]
+    special_ids = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
+    pad_id = special_ids["pad"] if special_ids["pad"] is not None and special_ids["pad"] < model.cfg.d_vocab else 0
+    special = [token_id for token_id in special_ids.values() if token_id is not None]
 
     settings: dict[str, Any] = {
         "layout": layout, "context": int(context), "batch_size": batch_size,
@@ -243,7 +243,7 @@ def batches(
             batch = _batch_of(group, pad_id, layout)
             if encoder:
                 rate = mask_rate or 0.0
-                batch = batch.masked(masked_positions(group, rate, special, seed), marks["mask"])
+                batch = batch.masked(masked_positions(group, rate, special, seed), special_ids["mask"])
             check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
         if empty:

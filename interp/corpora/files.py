@@ -357,8 +357,8 @@ def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -
         raise ValueError(f"{name} has no column of text in its first {SAMPLE} rows; expected one")
     index = strings.index(True) if any(strings) else 0
     unnamed = ((place, {UNNAMED: row[index]}) for place, row in chain(first, rows))
-    rest_columns = [(f"column {i}", of_strings) for i, of_strings in enumerate(strings, 1) if i != index + 1]
-    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=rest_columns)
+    unread = [(f"column {i}", of_strings) for i, of_strings in enumerate(strings, 1) if i != index + 1]
+    return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=unread)
 
 
 def has_header(rows: list[list[str]]) -> bool:

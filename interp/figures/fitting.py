@@ -115,20 +115,20 @@ def _thin(plot: Plot) -> bool:
     """Leave out tick labels that overlap, and numbers in cells that are too small. Returns whether any was left out."""
     changed = False
     for axis in (plot.axes.xaxis, plot.axes.yaxis):
-        labels = [one for one in axis.get_ticklabels() if one.get_visible() and one.get_text()]
-        boxes = [one.get_window_extent() for one in labels]
+        labels = [label for label in axis.get_ticklabels() if label.get_visible() and label.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
         step = next((k for k in range(1, len(boxes) + 1) if not _overlap(boxes[::k])), 1)
         if step > 1:
-            visible = {id(one) for one in labels[::step]}
+            visible = {id(label) for label in labels[::step]}
             axis.set_ticks(
-                [one.get_position()[axis is plot.axes.yaxis] for one in labels if id(one) in visible],
-                [one.get_text() for one in labels if id(one) in visible],
+                [label.get_position()[axis is plot.axes.yaxis] for label in labels if id(label) in visible],
+                [label.get_text() for label in labels if id(label) in visible],
             )
             changed = True
-    cells = [one for one in plot.axes.texts if one.get_gid() == "cell"]
-    if len(cells) > 1 and _overlap([one.get_window_extent() for one in cells]):
-        for one in cells:
-            one.remove()
+    cells = [cell for cell in plot.axes.texts if cell.get_gid() == "cell"]
+    if len(cells) > 1 and _overlap([cell.get_window_extent() for cell in cells]):
+        for cell in cells:
+            cell.remove()
         changed = True
     return changed
 

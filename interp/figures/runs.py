@@ -33,7 +33,7 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each name that two or more results have in common, with these results."""
     names_of_run = {run: list(names(result)) for run, result in results.items()}
-    for name in dict.fromkeys(name_of_result for of_run in names_of_run.values() for name_of_result in of_run):
+    for name in dict.fromkeys(candidate for of_run in names_of_run.values() for candidate in of_run):
         owners = {run: result for run, result in results.items() if name in names_of_run[run]}
         if len(owners) > 1:
             yield name, owners

@@ -88,7 +88,7 @@ def rank_correlations(x: Float[np.ndarray, " types"], samples: Float[np.ndarray,
     ranks = rankdata(x) - (len(x) + 1) / 2
     correlations = np.empty(len(samples))
     for number, values in enumerate(samples):
-        values_ranks = rankdata(values) - (len(x) + 1) / 2
+        sample_ranks = rankdata(values) - (len(x) + 1) / 2
         with np.errstate(invalid="ignore"):
-            correlations[number] = values_ranks @ ranks / (np.linalg.norm(values_ranks) * np.linalg.norm(ranks))
+            correlations[number] = sample_ranks @ ranks / (np.linalg.norm(sample_ranks) * np.linalg.norm(ranks))
     return correlations

@@ -27,9 +27,9 @@ def js(p: Distribution, q: Distribution) -> float:
 
 def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
     """Compute `KL(q‖u)` over types with u > 0, with q renormalised over these, and the mass of q on the other types."""
-    seen = u > 0
-    mass = q[seen].sum()
-    return kl(q[seen] / mass, u[seen]), float(max(0.0, q.sum() - mass))
+    support = u > 0
+    mass = q[support].sum()
+    return kl(q[support] / mass, u[support]), float(max(0.0, q.sum() - mass))
 
 
 def perplexity(nll: float) -> float:

@@ -46,8 +46,8 @@ class LogitsObserver(Observer):
             self.add("n_scored", (batch.read_targets >= 0).sum())
             rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
             values = (logits, batch.read_targets, *read_activations, *self.beside(batch))
-            for part, *values_of_part in zip(*(value.split(rows) for value in values), strict=True):
-                self.read(self.predicted(part), *values_of_part)
+            for part, *part_inputs in zip(*(value.split(rows) for value in values), strict=True):
+                self.read(self.predicted(part), *part_inputs)
 
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 

@@ -220,12 +220,12 @@ class MeanPredictions(LogitsObserver):
     def beside(self, batch: Batch) -> list[Tensor]:
         return [self.groups_of_positions(batch)]
 
-    def read(self, logits: Tensor, targets: Tensor, *rest_values: Tensor) -> None:
+    def read(self, logits: Tensor, targets: Tensor, *inputs: Tensor) -> None:
         """Add the sums for some positions, from the logits, the activations that variants are computed from (the final
         residual stream if b_FC is scaled), and the group of each position."""
         if not len(targets):
             return
-        *activations, groups = rest_values
+        *activations, groups = inputs
         if bool((groups.diff() < 0).any()):
             groups, order = groups.sort(stable=True)
             logits, targets, *activations = (

@@ -94,13 +94,13 @@ class DimensionCorrelations(Observer):
         return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
 
     def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
-        seen = span(self.model, layer)
+        layer_span = span(self.model, layer)
         block = view(self.model).attention(layer)
         real = batch.mask.bool()
 
         def read(attention: Tensor, x: Tensor) -> None:
             attention = attention.mean(1)
-            viewers = seen.over_queries(real.to(attention.dtype))
+            viewers = layer_span.over_queries(real.to(attention.dtype))
             y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
             self.add(f"{layer}.moments", moments.of_pairs(block.input_of(x)[real].double(), y))
 

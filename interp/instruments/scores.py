@@ -254,13 +254,15 @@ class ScoreContributions(GroupedKeyObserver):
         for circuit in self._circuits if self.has_gaps else ():
             part = rows[rows["layer"] == circuit.layer]
             classes = [self.classes.names.index(name) for name in part["key_class"]]
-            others = [self.classes.names.index("other")] * len(part)
+            other_classes = [self.classes.names.index("other")] * len(part)
             dims = part["dim"].to_list()
             sums = self.by_group(circuit.layer, "apart")
             weight = self.by_group(circuit.layer, "total")[..., 2]
             weight = weight[:, : sums.shape[1]]
             arguments = [
-                group_sums for side in (classes, others) for group_sums in (sums[:, :, side, dims], weight[:, :, side])
+                group_sums
+                for side in (classes, other_classes)
+                for group_sums in (sums[:, :, side, dims], weight[:, :, side])
             ]
             intervals = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *arguments)
             half[part.index] = intervals.half / (circuit.scale if self.scaled else 1.0)

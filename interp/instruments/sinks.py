@@ -59,10 +59,10 @@ def checked_epsilon(epsilon: float | int) -> float:
     return epsilon
 
 
-def first_query(seen: Span) -> int:
+def first_query(layer_span: Span) -> int:
     """Return the position of the first query that counts: 8 if queries see only keys up to their own position, else
     0."""
-    return FIRST_QUERY if seen.causal else 0
+    return FIRST_QUERY if layer_span.causal else 0
 
 
 def fewest_tokens(model: Model) -> int:
@@ -83,7 +83,7 @@ def why_too_short(model: Model, text: Batches, layers: Several[int] | None = Non
     longest = 0
     for batch in text:
         real = batch.mask.bool()
-        if any(_Counted.of(seen, real, [0]).here[:, 0].any() for seen in spans):
+        if any(_Counted.of(layer_span, real, [0]).here[:, 0].any() for layer_span in spans):
             return None
         longest = max(longest, int(real.sum(1).max()))
     remedy = "give longer texts or a larger context"
@@ -150,11 +150,11 @@ class Sinks(KeyObserver):
         return recipe
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        seen = span(self.model, layer)
-        counted = _Counted.of(seen, keys.real, self.starts)
+        layer_span = span(self.model, layer)
+        counted = _Counted.of(layer_span, keys.real, self.starts)
         self.add_rows(f"{layer}.counts", counted.counts(), keys.batch)
         read = partial(self._read, layer, keys, counted)
-        recipe = attention_hooks(self.model, layer, keys.batch, read, "v", first_query=first_query(seen))
+        recipe = attention_hooks(self.model, layer, keys.batch, read, "v", first_query=first_query(layer_span))
         if self.reads_scores:
             circuit = qk_circuit(self.model, layer)
             names = circuit.query_name, hook_name(self.model, "k", layer)
@@ -284,12 +284,12 @@ class _Counted(NamedTuple):
     ranges: Float[Tensor, "pos range"]
 
     @classmethod
-    def of(cls, seen: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int]) -> "_Counted":
+    def of(cls, layer_span: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int]) -> "_Counted":
         places = torch.arange(real.shape[1], device=real.device)
-        queries = real & (places >= first_query(seen))
+        queries = real & (places >= first_query(layer_span))
         wide = torch.float32 if real.device.type == "mps" else torch.float64
-        viewers = seen.over_queries(queries.to(wide))
-        uniform = seen.over_queries(queries / seen.up_to(real.to(wide)).clamp(min=1)) / viewers.clamp(min=1)
+        viewers = layer_span.over_queries(queries.to(wide))
+        uniform = layer_span.over_queries(queries / layer_span.up_to(real.to(wide)).clamp(min=1)) / viewers.clamp(min=1)
         numbers = torch.bucketize(places, torch.tensor(starts, device=real.device), right=True) - 1
         ranges = torch.nn.functional.one_hot(numbers, len(starts)).to(wide)
         return cls(real & (viewers >= FEWEST_QUERIES), queries, viewers, uniform, ranges)

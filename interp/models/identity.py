@@ -86,9 +86,9 @@ def weight_hash(model: Model) -> str:
 def config_hash(model: Model) -> str:
     """Hash everything other than the weights that decides a forward pass: the config, the scale of the scores in each
     layer, and how attention is computed."""
-    seen = view(model)
-    description = seen.config()
-    description["attention"] = seen.attention_path
+    model_view = view(model)
+    description = model_view.config()
+    description["attention"] = model_view.attention_path
     return xxhash.xxh3_128(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 

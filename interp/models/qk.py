@@ -181,8 +181,8 @@ class QKCircuit:
         for start in range(0, length, step):
             queries = slice(start, min(start + step, length))
             keys = slice(0, queries.stop if self.span.causal else length)
-            seen = self.span.mask(length, queries)[:, keys].to(q.device)
-            visible = seen & (
+            in_span = self.span.mask(length, queries)[:, keys].to(q.device)
+            visible = in_span & (
                 real[:, None, None, keys] | ~real[:, None, queries, None]
             )  # padding, whose rows are never read
             scores = einsum(
@@ -203,13 +203,13 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     keys, soft-capped scores).
     """
     query_name = hook_name(model, "q", layer)
-    seen = view(model)
-    seen.refuse_drawn()
-    attention = seen.attention(layer)
+    model_view = view(model)
+    model_view.refuse_drawn()
+    attention = model_view.attention(layer)
     if attention.why_not:
         reasons = "; ".join(attention.why_not)
         raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {reasons}")
-    refuse_folded(seen)
+    refuse_folded(model_view)
     verify_scores(model)
     return QKCircuit(
         layer=layer,
@@ -234,13 +234,13 @@ def why_no_scores(model: Model) -> str | None:
 def why_unreadable(model: Model) -> str | None:
     """Return why attention cannot be studied (its patterns do not exist, or weights are not those that the model was
     trained with), or None if it can."""
-    seen = view(model)
+    model_view = view(model)
     try:
-        seen.refuse_drawn()
+        model_view.refuse_drawn()
         for layer in range(model.cfg.n_layers):
             hook_name(model, "pattern", layer)
-            seen.attention(layer)
-        refuse_folded(seen)
+            model_view.attention(layer)
+        refuse_folded(model_view)
     except ValueError as error:
         return str(error)
     return None
@@ -252,13 +252,13 @@ def input_name(model: Model, layer: int) -> str:
     return hook_name(model, "attn_input" if view(model).attention(layer).normed_before else "resid_pre", layer)
 
 
-def refuse_folded(seen: View) -> None:
+def refuse_folded(model_view: View) -> None:
     """Raise ValueError for a model whose norms are folded into its weights."""
-    if seen.encoder:
+    if model_view.encoder:
         return
-    first = seen.attention(0)
+    first = model_view.attention(0)
     identity = first.gamma is not None and first.ln_bias is not None and is_identity(first.gamma, first.ln_bias)
-    if str(seen.head().norm).startswith("folded") or (
+    if str(model_view.head().norm).startswith("folded") or (
         identity and first.W_K.mean(1).abs().max() < 1e-5 * first.W_K.abs().max()
     ):
         problem = "this model's layer norms are folded into its weights, which changes what each dimension contributes"

@@ -111,10 +111,10 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
         TypeError: the layer is not a whole number.
     """
     check_choice("site", site, get_args(Site))
-    seen = view(model)
-    if reason := seen.refused(site):
+    model_view = view(model)
+    if reason := model_view.refused(site):
         raise ValueError(f"this model has no site {site!r}: {reason}")
-    name = seen.names[site]
+    name = model_view.names[site]
     if name.startswith("blocks.") and not model.cfg.n_layers:
         raise ValueError(f"this model has no blocks (n_layers=0), so no site {site!r}")
     if "{layer}" not in name:

@@ -207,13 +207,13 @@ def _characters_of(parts: Sequence[bytes]) -> list[str | None]:
 
 def _visible_text(text: str) -> str:
     """Text in which every character is visible."""
-    seen = text.translate(_VISIBLE)
-    if not seen.isprintable():
+    visible = text.translate(_VISIBLE)
+    if not visible.isprintable():
         joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
-        seen = "".join(
+        visible = "".join(
             f"<U+{ord(character):04X}>"
             if unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
             else character
-            for character in seen
+            for character in visible
         )
-    return f"◌{seen}" if seen and unicodedata.category(seen[0]).startswith("M") else seen
+    return f"◌{visible}" if visible and unicodedata.category(visible[0]).startswith("M") else visible

@@ -100,17 +100,17 @@ def verify_all(model: Model) -> None:
 
     Nothing is raised: what does not hold is refused when it is used.
     """
-    seen = view(model)
-    if seen.wrapped is None:
+    model_view = view(model)
+    if model_view.wrapped is None:
         return
     identities = (_HEAD, _SCORES, _NEURONS, _VALUES)
     checks = {}
     for identity in identities:
         with suppress(ValueError, *_FAILURES):
-            checks[identity.name] = identity.check(model, seen)
-    modules = _modules(seen)
+            checks[identity.name] = identity.check(model, model_view)
+    modules = _modules(model_view)
     try:
-        errors = _errors(model, seen, list(checks.values()))
+        errors = _errors(model, model_view, list(checks.values()))
     except (ValueError, *_FAILURES):  # of one of them
         for identity in identities:
             with suppress(ValueError):
@@ -122,20 +122,20 @@ def verify_all(model: Model) -> None:
 
 
 def _verify(model: Model, identity: _Identity) -> None:
-    seen = view(model)
-    if seen.wrapped is None:
+    model_view = view(model)
+    if model_view.wrapped is None:
         return
-    seen.refuse_drawn()
-    modules = _modules(seen)
+    model_view.refuse_drawn()
+    modules = _modules(model_view)
     if _verified.get(model, {}).get(identity.name) == modules:
         return
     if hooks := active_hooks(model):
         reason = f"hooks are active on it ({', '.join(hooks[:3])})"
         remedy = f"call interp.models.verify.{identity.name}(model) once without them"
         raise RuntimeError(f"this TransformerBridge has not been checked yet, and {reason}; {remedy}")
-    kind = type(seen.wrapped).__name__
+    kind = type(model_view.wrapped).__name__
     try:
-        (error,) = _errors(model, seen, [identity.check(model, seen)])
+        (error,) = _errors(model, model_view, [identity.check(model, model_view)])
     except _FAILURES as failure:
         raise ValueError(f"{identity.what} cannot be computed for this {kind}: {failure}") from failure
     if not error <= _allowed(model):
@@ -144,9 +144,9 @@ def _verify(model: Model, identity: _Identity) -> None:
     _verified.setdefault(model, {})[identity.name] = modules
 
 
-def _modules(seen: View) -> int:
+def _modules(model_view: View) -> int:
     """A number that changes with the modules of a model, such as adapters."""
-    return hash(tuple((name, type(module).__name__) for name, module in seen.wrapped.named_modules()))
+    return hash(tuple((name, type(module).__name__) for name, module in model_view.wrapped.named_modules()))
 
 
 def _allowed(model: Model) -> float:
@@ -154,30 +154,30 @@ def _allowed(model: Model) -> float:
 
 
 @torch.no_grad()
-def _errors(model: Model, seen: View, checks: Sequence[_Check]) -> list[float]:
+def _errors(model: Model, model_view: View, checks: Sequence[_Check]) -> list[float]:
     """The errors of several checks, read in one forward pass without dropout."""
     length = min(max(check.length for check in checks), model.cfg.n_ctx)
     row = torch.randint(model.cfg.d_vocab, (1, length), generator=torch.Generator().manual_seed(0))
     tokens = row.expand(_ROWS, length).to(model.W_U.device)
     mask = torch.ones_like(tokens)
-    training = [module for module in {*model.modules(), *seen.wrapped.modules()} if module.training]
+    training = [module for module in {*model.modules(), *model_view.wrapped.modules()} if module.training]
     try:
         if training:
             model.eval()
         with firing(model, [hook for check in checks for hook in check.recipe]):
-            logits = seen.run(Tokens(tokens, mask, tokens, mask), None).float()
+            logits = model_view.run(Tokens(tokens, mask, tokens, mask), None).float()
         return [check.error(logits) for check in checks]
     finally:
         for module in training:
             module.training = True
 
 
-def _check_head(model: Model, seen: View) -> _Check:
-    head = seen.head()
+def _check_head(model: Model, model_view: View) -> _Check:
+    head = model_view.head()
     if head.norm == "folded rms":
         return _Check([], lambda logits: 0.0)  # the matrices of such a head are never read
     names = {"h": hook_name(model, "head_input"), "x": trunk_output(model)}
-    if head.norm is not None and seen.refused("head_norm") is None:
+    if head.norm is not None and model_view.refused("head_norm") is None:
         names["normed"] = hook_name(model, "head_norm")
     activations: dict[str, Tensor] = {}
 
@@ -216,8 +216,8 @@ def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=head.eps)
 
 
-def _check_scores(model: Model, seen: View) -> _Check:
-    attentions = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+def _check_scores(model: Model, model_view: View) -> _Check:
+    attentions = ((layer, model_view.attention(layer)) for layer in range(model.cfg.n_layers))
     layers = [(layer, attention) for layer, attention in attentions if not attention.why_not]
     errors: list[Tensor] = []
     recipe: Recipe = []
@@ -236,11 +236,11 @@ def _check_scores(model: Model, seen: View) -> _Check:
         for key, site in sites.items():
             name = hook_name(model, site, layer)  # type: ignore[arg-type]
             recipe.append((name, partial(keep, key=key, activations=activations, attention=attention)))
-    return _Check(recipe, lambda logits: _largest(errors), _long_enough(seen))
+    return _Check(recipe, lambda logits: _largest(errors), _long_enough(model_view))
 
 
-def _check_queries(model: Model, seen: View) -> _Check:
-    attentions = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+def _check_queries(model: Model, model_view: View) -> _Check:
+    attentions = ((layer, model_view.attention(layer)) for layer in range(model.cfg.n_layers))
     errors: list[Tensor] = []
     recipe: Recipe = []
     for layer, attention in [(layer, attention) for layer, attention in attentions if not attention.why_not]:
@@ -267,15 +267,15 @@ def _attention_input(attention: Attention, activation: Tensor) -> Tensor:
     return x if attention.ln_bias is None else x + attention.ln_bias.float()
 
 
-def _long_enough(seen: View) -> int:
+def _long_enough(model_view: View) -> int:
     """A row length beyond every limit of the config that is short enough to be exceeded."""
-    config = seen.wrapped.config.get_text_config()
+    config = model_view.wrapped.config.get_text_config()
     limits = [getattr(config, name, None) for name in _LIMITS]
     limits.append((getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings"))
     return max([_LENGTH, *(limit + 8 for limit in limits if isinstance(limit, int) and limit <= _LONGEST)])
 
 
-def _check_values(model: Model, seen: View) -> _Check:
+def _check_values(model: Model, model_view: View) -> _Check:
     errors: list[Tensor] = []
     recipe: Recipe = []
     keys: tuple[Site, ...] = ("v", "pattern", "z")
@@ -296,9 +296,9 @@ def _check_values(model: Model, seen: View) -> _Check:
     return _Check(recipe, lambda logits: _largest(errors))
 
 
-def _check_neurons(model: Model, seen: View) -> _Check:
+def _check_neurons(model: Model, model_view: View) -> _Check:
     last = model.cfg.n_layers - 1
-    W_out = seen.W_out(last).to(model.W_U.device).float()
+    W_out = model_view.W_out(last).to(model.W_U.device).float()
     edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(W_out)
     resid: list[Tensor] = []
 

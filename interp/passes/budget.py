@@ -246,15 +246,15 @@ class Budget:
         rows, context = self._batch_shape(group)
         tokens = rows * context
 
-        def beside(some: Iterable[Pass], more: int = 0) -> float:
-            held = more + max((self._working_bytes(part, tokens) for part in some), default=0.0)
-            return float(held + min(held, _KEPT))
+        def with_work(parts: Iterable[Pass], block_bytes: int = 0) -> float:
+            n_bytes = block_bytes + max((self._working_bytes(part, tokens) for part in parts), default=0.0)
+            return float(n_bytes + min(n_bytes, _KEPT))
 
         at_head = [part for part in group if part.head]
         in_block = run.shape.block_bytes(rows, context, run.itemsize)
-        block = beside((part for part in group if not part.head), in_block)
+        block = with_work((part for part in group if not part.head), in_block)
         share = max((part.share for part in at_head), default=0.0)
-        head = run.shape.head_bytes(share * tokens, run.itemsize) + beside(at_head)
+        head = run.shape.head_bytes(share * tokens, run.itemsize) + with_work(at_head)
         return round(sum(part.sums for part in group) + max(block, head))
 
     def _working_bytes(self, part: Pass, tokens: int) -> float:

@@ -39,16 +39,16 @@ def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
     if not view(model).starts_within or distributed.part().grouped:
         return None
     name = state_name(model, state)
-    seen = list[Tensor]()
+    captured = list[Tensor]()
     narrow = state == model.cfg.n_layers and not head_is_hooked(model)
     streams = list[tuple[Batch, Tensor]]()
     n_bytes = 0
     (reading,) = next(analysis)
     for batch in reading.batches:
         here = batch.to(model.W_U.device)
-        with firing(model, [(name, lambda stream, hook: seen.append(stream))]):
+        with firing(model, [(name, lambda stream, hook: captured.append(stream))]):
             forward(model, here, depth([name]))
-        stream = seen.pop()
+        stream = captured.pop()
         streams.append((here, here.select(stream)[None] if narrow else stream))
         n_bytes += streams[-1][1].nbytes
         if n_bytes > _MOST_BYTES:

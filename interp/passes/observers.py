@@ -112,14 +112,14 @@ class Observer:
         """Add a value of the state's shape to the batch's scratch memory; `group` is needed if the state has groups."""
         new = (value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)).to(self.device)
         self._check(name, new.shape, in_group=group is not None)
-        seen = self._scratch.get(name) if group is None else self._by_group.get((name, group))
+        sums = self._scratch.get(name) if group is None else self._by_group.get((name, group))
         combine = _COMBINE[self.reductions[name]]
         # a copy, because the caller may still write to its own
-        seen = new.to(torch.float64, copy=True) if seen is None else combine(seen, new)
+        sums = new.to(torch.float64, copy=True) if sums is None else combine(sums, new)
         if group is None:
-            self._scratch[name] = seen
+            self._scratch[name] = sums
         else:
-            self._by_group[name, group] = seen
+            self._by_group[name, group] = sums
 
     def _check(self, name: str, value_shape: tuple[int, ...], *, in_group: bool) -> None:
         """Raise ValueError for a state that was not declared, or that does not take values of this shape."""

@@ -101,8 +101,8 @@ def _harmless(table: pd.DataFrame, *, controls: bool = True) -> pd.DataFrame:
     def safe(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        seen = value if controls else _CONTROL.sub("\ufffd", value)
-        return f"'{seen}" if seen.startswith(_FORMULA) else seen
+        readable = value if controls else _CONTROL.sub("\ufffd", value)
+        return f"'{readable}" if readable.startswith(_FORMULA) else readable
 
     safe_table = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(safe))
     return safe_table.set_axis([safe(str(name)) for name in table.columns], axis=1)

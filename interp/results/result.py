@@ -393,7 +393,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
     from interp.models.sites import view
 
     source = origin(model)
-    seen = view(model)
+    model_view = view(model)
     description = {
         "model": source.name,
         "revision": source.revision,
@@ -402,8 +402,8 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
         "weight_hash": weight_hash(model),
         "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
         f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
-        "backend": "hooked" if seen.wrapped is None else "bridge",
-        "attention": seen.attention_path,
+        "backend": "hooked" if model_view.wrapped is None else "bridge",
+        "attention": model_view.attention_path,
         "n_layers": model.cfg.n_layers,
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),

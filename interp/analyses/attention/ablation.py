@@ -106,15 +106,15 @@ class KeyAblation(_Ablation):
             circuit.rotate(q).to(x), "batch query (kv group) d_head -> kv batch group query d_head", kv=n_kv_heads
         )
         received = x.new_zeros(1 + len(fills), len(x), q.shape[2], x.shape[1])
-        for queries, seen, scores in circuit.scores(q, k, keys.real):
+        for queries, visible_keys, scores in circuit.scores(q, k, keys.real):
             real, chosen = keys.real[:, queries], turned[:, :, :, queries]
             by_group = scores.unflatten(1, (n_kv_heads, -1))
-            received[0, ..., seen] += over_queries(scores.softmax(-1), real)
+            received[0, ..., visible_keys] += over_queries(scores.softmax(-1), real)
             for total, direction, of_dim in zip(received[1:], directions, added, strict=True):
-                along = chosen.flatten(1, 3) @ direction[..., seen]
+                along = chosen.flatten(1, 3) @ direction[..., visible_keys]
                 along = along.unflatten(1, chosen.shape[1:-1]).transpose(0, 1)
-                changed = torch.addcmul(by_group, along, of_dim[..., seen])
-                total[..., seen] += over_queries(changed.softmax(-1).flatten(1, 2), real)
+                changed = torch.addcmul(by_group, along, of_dim[..., visible_keys])
+                total[..., visible_keys] += over_queries(changed.softmax(-1).flatten(1, 2), real)
         by_row = (received @ keys.one_hot).transpose(0, 1)
         self.add(f"{circuit.layer}.attention", by_row.sum(0))
         self.add_rows(f"{circuit.layer}.mean", by_row.mean(2), keys.batch)

@@ -59,14 +59,14 @@ class Removal(NamedTuple):
         random sets of them."""
         d_model = len(next(iter(fills.values())))
         rng = np.random.default_rng(seed)
-        others_dims = np.setdiff1d(np.arange(d_model), outliers)
+        other_dims = np.setdiff1d(np.arange(d_model), outliers)
         sets = {str(dim): [dim] for dim in outliers[:tested]}
-        ordinary = rng.choice(others_dims, min(FEWEST_CONTROLS, len(others_dims)), replace=False).tolist()
+        ordinary = rng.choice(other_dims, min(FEWEST_CONTROLS, len(other_dims)), replace=False).tolist()
         draws = 0
         if len(outliers) > 1:
             sets[ALL] = list(outliers)
-            draws = FEWEST_CONTROLS if len(others_dims) >= len(outliers) else 0
-        together = [rng.choice(others_dims, len(outliers), replace=False).tolist() for _ in range(draws)]
+            draws = FEWEST_CONTROLS if len(other_dims) >= len(outliers) else 0
+        together = [rng.choice(other_dims, len(outliers), replace=False).tolist() for _ in range(draws)]
         return cls(sets, ordinary, together, dict(fills))
 
 
@@ -141,31 +141,31 @@ class FrameDraws(GroupedKeyObserver):
         sets = self.removal.sets
         layer = circuit.layer
         weight = circuit.W_K_stored.to(keys.one_hot).transpose(0, 1)
-        seen = _Seen(circuit, keys, spaced, q[rows], k[rows])
+        sampled = _Seen(circuit, keys, spaced, q[rows], k[rows])
         excess = circuit.attn_input(x[rows]).to(weight)
         excess = excess - torch.from_numpy(self.removal.fills[layer]).to(excess)
         along = einsum(self.frames.to(weight), weight, "draw dim d, d head d_head -> draw dim head d_head")
         size = weight.norm(dim=-1)
         along_size = along.norm(dim=-1).clamp(min=torch.finfo(weight.dtype).tiny)
         singles = [dims[0] for dims in sets.values() if len(dims) == 1]
-        removed = [seen.by_class[None], seen.without_each(excess[..., singles], weight[singles])]
+        removed = [sampled.by_class[None], sampled.without_each(excess[..., singles], weight[singles])]
         if ALL in sets:
-            removed.append(seen.without(excess[..., sets[ALL]], weight[None, sets[ALL]]))
+            removed.append(sampled.without(excess[..., sets[ALL]], weight[None, sets[ALL]]))
         self.add_rows(f"{layer}.removed", torch.cat(removed).transpose(0, 1), keys.batch)
 
         by_head = size[singles] / along_size[:, None, 0]  # [draw, single, kv_head]
         factors = torch.stack([torch.ones_like(by_head), by_head])
-        attention = seen.along(excess[..., singles], weight[singles], along[:, 0], factors).sum(3)
+        attention = sampled.along(excess[..., singles], weight[singles], along[:, 0], factors).sum(3)
         if ALL in sets:
             dims = sets[ALL]
             equal = along * (size[dims] / along_size)[..., None]
             moved = (weight[dims] - frame for frame in (along, equal))
-            together = torch.stack([seen.without(excess[..., dims], directions).sum(1) for directions in moved])
+            together = torch.stack([sampled.without(excess[..., dims], directions).sum(1) for directions in moved])
             attention = torch.cat([attention, together[:, None]], 1)
         self.add(f"{layer}.frames", attention)
         ordinary = self.removal.ordinary
-        self.add(f"{layer}.ordinary", seen.without_each(excess[..., ordinary], weight[ordinary]).sum(1))
-        by_set = [seen.without(excess[..., dims], weight[None, dims]).sum(1) for dims in self.removal.ordinary_sets]
+        self.add(f"{layer}.ordinary", sampled.without_each(excess[..., ordinary], weight[ordinary]).sum(1))
+        by_set = [sampled.without(excess[..., dims], weight[None, dims]).sum(1) for dims in self.removal.ordinary_sets]
         if by_set:
             self.add(f"{layer}.ordinary sets", torch.cat(by_set))
 

@@ -62,12 +62,12 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: Bos
     """
     check_dims(model, [dim])
     (ids,) = sentence_rows(model, [text], bos=bos)
-    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer])
+    ((circuit, x, q, probabilities),) = activations(model, torch.tensor(ids), [layer])
     direction = circuit.at_positions(circuit.W_K[:, dim][None], len(ids))[0]
     scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
-    pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
+    pattern, contribution = (values.float().cpu().numpy() for values in (probabilities, centred))
     return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)
 
 

@@ -60,9 +60,9 @@ def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -
         first = max(0, start - window + 1)
         end = min(start + window, length)
         distance = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, end, device=q.device)
-        seen = (distance >= 0) & (distance < window)
+        visible = (distance >= 0) & (distance < window)
         attended.append(
-            scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], seen, **options)
+            scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], visible, **options)
         )
     return torch.cat(attended, 2)
 

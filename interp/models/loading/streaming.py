@@ -161,9 +161,9 @@ def _settings(block: torch.nn.Module) -> list[Any]:
     ]
 
 
-def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
-    alike = len(left) == len(right) and all(a.dtype == b.dtype for a, b in zip(left, right, strict=True))
-    return alike and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    alike = len(first) == len(second) and all(a.dtype == b.dtype for a, b in zip(first, second, strict=True))
+    return alike and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _logits(head: Any, hidden: Tensor) -> Tensor:
