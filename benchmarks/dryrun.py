@@ -63,7 +63,7 @@ def cases(quick: bool) -> list[Case]:
     small = transformers.GPT2Config(n_embd=256, n_layer=4, n_head=4, vocab_size=16_000, n_positions=256)
     probes = {"pairs": "pairs.jsonl", "limit": 20, "steps": 50}
     report = {"pairs": "pairs.jsonl", "settings": FEW}
-    all_cases = [
+    chosen = [
         Case("frequency", "GPT-2, 124M, float32", transformers.GPT2Config()),
         Case("attention", "4 layers of 512, rows of 2,048", long, options={"context": 2_048}),
         Case("attention", "a Llama of 0.35B, bfloat16", llama, torch.bfloat16, {"dtype": "auto"}, lines=2),
@@ -71,7 +71,7 @@ def cases(quick: bool) -> list[Case]:
         Case("encoding", "6 layers of 256, 128,000 types", wide, options={"context": 256}),
         Case("report", "4 layers of 256, 16,000 types", small, options=report, lines=100),
     ]
-    return all_cases[:2] if quick else all_cases
+    return chosen[:2] if quick else chosen
 
 
 def write(case: Case, directory: Path) -> None:

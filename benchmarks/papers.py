@@ -248,7 +248,7 @@ def main() -> None:
                     flags += [f"--{key}", value]
             if paper or command == "frequency":
                 flags.append("--paper")
-            command_flags = _known(command, extra)
+            command_flags = _command_options(command, extra)
             if code := interp([command, "--model", arguments.model, *flags, *command_flags, "--out", str(out)]):
                 raise SystemExit(code)
             return out
@@ -260,7 +260,7 @@ def main() -> None:
     print("\n" + markdown(table(numbers)))
 
 
-def _known(command: str, extra: Sequence[str]) -> list[str]:
+def _command_options(command: str, extra: Sequence[str]) -> list[str]:
     """The given options that the command has, with their values."""
     from inspect import signature
 

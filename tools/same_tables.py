@@ -64,12 +64,12 @@ class Comparison:
 
 def keep_said(run: Path) -> Path:
     """Write the findings, notes and captions of a run to `said.json` in it."""
-    statements = {path.parent.name: _said(path.parent) for path in sorted(run.glob("*/result.json"))}
+    statements = {path.parent.name: _statements(path.parent) for path in sorted(run.glob("*/result.json"))}
     (run / SAID).write_text(json.dumps(statements, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return run / SAID
 
 
-def _said(folder: Path) -> dict[str, Any]:
+def _statements(folder: Path) -> dict[str, Any]:
     """What a result says, as the present code reads it."""
     result = load_result(folder)
     captions = {}
@@ -103,7 +103,7 @@ def _read_result(folder: Path, run: Run) -> None:
     for path in sorted(folder.glob("*.safetensors")):
         run.tables[f"{analysis}.{path.stem}"] = _arrays(path)
     record = folder.parent / SAID
-    statements = json.loads(record.read_text(encoding="utf-8"))[analysis] if record.exists() else _said(folder)
+    statements = json.loads(record.read_text(encoding="utf-8"))[analysis] if record.exists() else _statements(folder)
     run.findings[analysis] = statements["findings"]
     run.notes[analysis] = statements["notes"]
     for name, caption in statements["captions"].items():
@@ -147,10 +147,10 @@ def rename(run: Run, renames: list[tuple[list[str], list[str]]]) -> None:
     for old, new in renames:
         before, after = ".".join(old), ".".join(new)
         if len(old) == 1:
-            run.tables = {_moved(name, before, after): table for name, table in run.tables.items()}
-            run.captions = {_moved(name, before, after): caption for name, caption in run.captions.items()}
-            run.findings = {_moved(name, before, after): findings for name, findings in run.findings.items()}
-            run.notes = {_moved(name, before, after): notes for name, notes in run.notes.items()}
+            run.tables = {_renamed(name, before, after): table for name, table in run.tables.items()}
+            run.captions = {_renamed(name, before, after): caption for name, caption in run.captions.items()}
+            run.findings = {_renamed(name, before, after): findings for name, findings in run.findings.items()}
+            run.notes = {_renamed(name, before, after): notes for name, notes in run.notes.items()}
         elif len(old) == 2 or old[1] == FIGURES:
             for kind in (run.tables, run.captions):
                 if before in kind:
@@ -160,7 +160,7 @@ def rename(run: Run, renames: list[tuple[list[str], list[str]]]) -> None:
             run.tables[".".join(old[:2])] = columns
 
 
-def _moved(name: str, old: str, new: str) -> str:
+def _renamed(name: str, old: str, new: str) -> str:
     analysis, dot, part = name.partition(".")
     return f"{new if analysis == old else analysis}{dot}{part}"
 
@@ -213,7 +213,7 @@ def _compare_columns(name: str, a: Column, b: Column, out: Comparison) -> None:
     if x.shape != y.shape:
         out.differences.append(f"{name} has the shape {x.shape} in A, and {y.shape} in B")
         return
-    equal = _same(x, y)
+    equal = _equal_bits(x, y)
     if equal.all():
         return
     if out.rtol and x.dtype.kind == "f" and (equal | _close(x, y, out.rtol)).all():
@@ -221,23 +221,23 @@ def _compare_columns(name: str, a: Column, b: Column, out: Comparison) -> None:
         return
     first = tuple(np.argwhere(~equal)[0].tolist())
     place = f"row {first[0]}" if len(first) == 1 else f"cell {[*first]}"
-    cells = f"{_written(x[first])} in A, {_written(y[first])} in B"
+    cells = f"{_digits(x[first])} in A, {_digits(y[first])} in B"
     count = f"{np.count_nonzero(~equal):,} of {x.size:,}"
     out.differences.append(f"{name}: {count} values differ, first in {place}: {cells}{_sizes(x, y)}")
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _equal_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Where two arrays have the same bits, or both NaN."""
     if a.dtype.kind in "iub":
         return a == b
     if a.dtype.kind == "f":
         bits = f"u{a.dtype.itemsize}"
         return (a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))
-    equal = [_written(x) == _written(y) for x, y in zip(a.flat, b.flat, strict=True)]
+    equal = [_digits(x) == _digits(y) for x, y in zip(a.flat, b.flat, strict=True)]
     return np.array(equal, dtype=bool).reshape(a.shape)
 
 
-def _written(value: Any) -> str:
+def _digits(value: Any) -> str:
     """A value with all digits of the numbers in it."""
     return repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
 

@@ -232,7 +232,7 @@ it, if the value stays as it is. Cannot tell.
         verdict = "partly"
     elif {comparison.outcome for comparison in missed} <= {"no", "opposite"}:
         verdict = "no"
-    by_effect = sorted(missed or compared, key=lambda comparison: _or_least(towards * comparison.effect))
+    by_effect = sorted(missed or compared, key=lambda comparison: _or_infinite(towards * comparison.effect))
     hardest = by_effect[-1 if verdict == "no" else 0]
     undecided = words.pop("because", "")
     because = ""
@@ -284,7 +284,7 @@ def reaching(
     )  # fmt: skip
 
 
-def _or_least(value: float) -> float:
+def _or_infinite(value: float) -> float:
     return -math.inf if math.isnan(value) else value
 
 

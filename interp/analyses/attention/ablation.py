@@ -240,13 +240,13 @@ def ablation_effect(
     check_choice("where", where, get_args(Where))
     check_mode(mode)
     seed = check_seed(seed)
-    _check_given(model, outliers, "outliers", ["state", "dim"], "z")
+    _check_numbers(model, outliers, "outliers", ["state", "dim"], "z")
     of_gap = ["layer", "head", "key_class", "dim"]
     if isinstance(drivers, Dense):
         drivers = drivers.mean("head", ["gap"])
         of_gap.remove("head")
     if drivers is not None:
-        _check_given(model, drivers, "drivers", of_gap, "gap")
+        _check_numbers(model, drivers, "drivers", of_gap, "gap")
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
@@ -255,7 +255,7 @@ def ablation_effect(
     return (yield from ablate(model, prepared, classes, plan, where))[0]
 
 
-def _check_given(model: Model, table: pd.DataFrame, label: str, key: list[str], value: str) -> None:
+def _check_numbers(model: Model, table: pd.DataFrame, label: str, key: list[str], value: str) -> None:
     """Raise ValueError for a table that has missing values, mixes two runs, or has a number that does not fit the
     model.
     """

@@ -62,9 +62,7 @@ def largest_effects(frames: pd.DataFrame) -> pd.DataFrame:
     check_table(frames, "frames", [*key, "layer", "key_class", "log_odds"], key)
     table = frames[frames["kind"] == "removed"].reset_index(drop=True)
     controls = [controls_of(frames, dims) for dims in table["dims"]]
-    table["n_controls"] = [len(draws_of_kind["directions"]) for draws_of_kind in controls]
+    table["n_controls"] = [len(draws["directions"]) for draws in controls]
     for name in _KINDS:
-        table[f"of_{name}"] = [
-            draws_of_kind[name].max(initial=0.0) if len(draws_of_kind[name]) else math.nan for draws_of_kind in controls
-        ]
+        table[f"of_{name}"] = [draws[name].max(initial=0.0) if len(draws[name]) else math.nan for draws in controls]
     return table.reindex(columns=_COLUMNS)

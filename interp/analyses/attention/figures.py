@@ -269,7 +269,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     chosen = _outlying(study, layer) if dims is None else listed(dims)
     if not chosen:
         raise ValueError(f"no dimension is an outlier in state {layer}, which enters block {layer}; give dims")
-    return _added(study, layer, chosen, "outlier dimensions add")
+    return _contribution_grid(study, layer, chosen, "outlier dimensions add")
 
 
 def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
@@ -286,7 +286,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
         >>> grid.z.shape  # heads and classes
         (4, 2)
     """
-    out = _added(study, layer, [dim], f"dimension {dim} adds")
+    out = _contribution_grid(study, layer, [dim], f"dimension {dim} adds")
     return out.update_traces(x=out.data[0].x[1])
 
 
@@ -367,7 +367,7 @@ def _outlying(study: AttentionStudy, layer: int) -> list[int]:
     return study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED).tolist()
 
 
-def _added(study: AttentionStudy, layer: int, dims: list[int], subject: str) -> Figure:
+def _contribution_grid(study: AttentionStudy, layer: int, dims: list[int], subject: str) -> Figure:
     """What dimensions contribute to the scores of a layer: a row for each head, and columns by dimension and class."""
     part = study.scores(layer=layer, dim=dims)
     present = set(part["key_class"])

@@ -81,9 +81,8 @@ def steered(frames: pd.DataFrame, words: Mapping[str, str], where: Where) -> Ite
     row: Any
     for row in removed.loc[size.sort_values(ascending=False, kind="stable").index].itertuples():
         together = row.dims == ALL
-        subject, pronoun = (
-            ("the outlier dimensions", "them all") if together else (f"outlier dimension {row.dims}", "it")
-        )
+        subject = "the outlier dimensions" if together else f"outlier dimension {row.dims}"
+        pronoun = "them all" if together else "it"
         change = f"{_share(row.attention_before)} to {_share(row.attention_after)}"
         place = f"in block {row.layer} for {_named(row.key_class, words)} (from {change} of the attention)"
         towards: Literal[-1, 1] = -1 if row.log_odds < 0 else 1
@@ -115,13 +114,11 @@ def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Findin
         row = rows.nlargest(1, "gap").iloc[0]
         named = _named(str(name), words)
         outliers = count(row["n_dims"], "outlier dimension")
-        shares_words = (
-            f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
-        )
+        parts = f"{_share(row['outlier_share'])} for {outliers}, {_share(row['control_share'])} for as many others"
         finding = judged(
             question=f"Do outlier dimensions raise the scores of {named} more than as many others do?",
             measure=f"in block {row['layer']}, where these scores are highest above those of other keys, the "
-            f"difference between the shares of that gap ({shares_words}) is",
+            f"difference between the shares of that gap ({parts}) is",
             value=row["share_beyond"],
             low=row["share_beyond_low"],
             high=row["share_beyond_high"],

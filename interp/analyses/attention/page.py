@@ -160,7 +160,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         rows[name]["largest_fall"] = fall
     numbers = numbers_of(rows)
     decomposed = {name: study for name, study in studies.items() if len(study.gaps)}
-    classes = shared(studies, lambda study_of_run: study_of_run.special)
+    classes = shared(studies, lambda result: result.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     if decomposed:
         figures["spread"] = _spread(decomposed)

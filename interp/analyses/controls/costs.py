@@ -37,23 +37,23 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """
     own_names = ("directions", "scales", "draws", "bands")
     size = shape_with(name, options)
-    control_options = ControlOptions(**{key: options[key] for key in own_names if key in options})
-    directions = listed(control_options.directions)
+    chosen = ControlOptions(**{key: options[key] for key in own_names if key in options})
+    directions = listed(chosen.directions)
     n_vectors = len(directions) + ("ln" in size.biases)
     if size.why_no_head or not n_vectors:
         reason = size.why_no_head or "this model's prediction head has no b_LN, and no direction is asked for"
         return Cost(lines=[f"random directions: {reason}"])
-    n = n_vectors * len(listed(control_options.scales))
-    n_controls = len(KINDS) * control_options.draws * n
+    n = n_vectors * len(listed(chosen.scales))
+    n_controls = len(KINDS) * chosen.draws * n
     first = head_input(size, directions)
     read = predictions(size, n + 1, "random directions", grouped=True, step=1)
     drawn = predictions(size, n_controls, "random directions", step=1)
     sums = 8 * n_controls * size.d_vocab
     passes = (
         replace(first, sums=first.sums + 8 * (2 * size.d_model + 1)),  # and outlier dimensions
-        replace(read, sums=read.sums + 8 * MOST * 4 * (n + 1) * control_options.bands * 10),
+        replace(read, sums=read.sums + 8 * MOST * 4 * (n + 1) * chosen.bands * 10),
         replace(drawn, sums=sums, copies=3 * sums, per_batch=2 * sums),
-        _parts(size, control_options.draws, data, options),
+        _parts(size, chosen.draws, data, options),
     )
     numbers = {"variants": n + 1, "controls": n_controls}
     lines = [f"random directions: {n} edits of the prediction head, {n_controls} random ones"]

@@ -59,7 +59,7 @@ def band_findings(bands: pd.DataFrame, controls: pd.DataFrame, intervals: Mappin
     """
     first = bands[(bands["band"] == 1) & (bands["scale"] != 1)]
     for row in farthest(first).to_dict("records"):
-        drawn = _of(controls, row, "excess_nll")
+        drawn = _controls_of_row(controls, row, "excess_nll")
         if not drawn:
             continue
         yield judged(
@@ -112,7 +112,7 @@ def outlier_findings(
     )
 
 
-def _of(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
+def _controls_of_row(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
     """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
     drawn_rows = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
     drawn = {kind: drawn_rows.loc[drawn_rows["kind"] == kind, measure].to_numpy() for kind in KINDS}

@@ -114,10 +114,8 @@ class PartPredictions(MeanPredictions):
         self._entropy = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
         self._likeliest = torch.zeros(len(self.variants), logits.shape[1], dtype=torch.float32, device=logits.device)
         super().read(logits, targets, *arguments)
-        present, lengths = (
-            counts.tolist() for counts in torch.unique_consecutive(arguments[-1].sort()[0], return_counts=True)
-        )
-        for group, entropy in zip(present, self._entropy.split(lengths, 1), strict=True):
+        groups, lengths = torch.unique_consecutive(arguments[-1].sort()[0], return_counts=True)
+        for group, entropy in zip(groups.tolist(), self._entropy.split(lengths.tolist(), 1), strict=True):
             self.add("entropy", entropy.sum(1), group=group)
         self.add("likeliest", self._likeliest)
 

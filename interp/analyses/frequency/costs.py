@@ -31,17 +31,15 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """
     own_names = ("biases", "scales", "directions")
     size = shape_with(name, options)
-    frequency_options = FrequencyOptions(**{key: options[key] for key in own_names if key in options})
-    biases: tuple[str, ...] = (
-        size.biases if frequency_options.biases is None else tuple(listed(frequency_options.biases))
-    )
-    without = () if frequency_options.biases or "ln" in biases else ("mean",)  # b_LN
-    directions = without if frequency_options.directions is None else tuple(listed(frequency_options.directions))
+    chosen = FrequencyOptions(**{key: options[key] for key in own_names if key in options})
+    biases: tuple[str, ...] = size.biases if chosen.biases is None else tuple(listed(chosen.biases))
+    without = () if chosen.biases or "ln" in biases else ("mean",)  # b_LN
+    directions = without if chosen.directions is None else tuple(listed(chosen.directions))
     biases += directions
     if size.why_no_head or not biases:
         reason = size.why_no_head or "this model's prediction head has no bias to scale"
         return Cost(lines=[f"word frequency: {reason}"])
-    scales = listed(frequency_options.scales)
+    scales = listed(chosen.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
     numbers = {"variants": n}
     repeated = (len(biases) - 1) * (1 in scales)  # the unedited model is summed once

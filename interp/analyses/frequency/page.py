@@ -68,8 +68,7 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
     figures = {
-        f"kl_{bias}": _kl(having, bias)
-        for bias, having in shared(effects, lambda effect_of_run: effect_of_run.kl["bias"].unique())
+        f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda result: result.kl["bias"].unique())
     }
     without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
     removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"

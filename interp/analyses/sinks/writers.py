@@ -106,9 +106,9 @@ class MassiveWriters(Observer):
         followed.add(added)
         followed.take(large_values(batch, layer + 1, after), after, {_EARLIER: before, **added})
         if layer == self.model.cfg.n_layers - 1:
-            self._keep(batch, followed)
+            self._add_tracked(batch, followed)
 
-    def _keep(self, batch: Batch, followed: "_Followed") -> None:
+    def _add_tracked(self, batch: Batch, followed: "_Followed") -> None:
         """Add the values that were tracked and were massive in some state."""
         massive = followed.massive
         if not len(massive.row):
@@ -142,7 +142,7 @@ class MassiveWriters(Observer):
         height = self.state["height"][read][:, later, dims, None]
         added = self.state["added"][read][:, later, :, dims].movedim(0, 1)  # [group, activation, component]
         sums = [values.cpu().numpy() for values in (added, height)]
-        shares_interval = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
+        interval = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
         count = self.state["count"][later, dims]
         mean = (added.sum(0) / count[:, None]).cpu().numpy()
         last = int(self.model.cfg.n_ctx) - 1
@@ -150,10 +150,7 @@ class MassiveWriters(Observer):
         for number, (is_later, dim, n) in enumerate(zip(later.tolist(), dims.tolist(), count.tolist(), strict=True)):
             where = dim, is_later, last if is_later else 0
             for place in np.flatnonzero(mean[number]):
-                shares = (
-                    values[number, place]
-                    for values in (shares_interval.value, shares_interval.low, shares_interval.high)
-                )
+                shares = (values[number, place] for values in (interval.value, interval.low, interval.high))
                 table.append((*where, *self.components[place], mean[number, place], *shares, int(n)))
         return _typed(table)
 
