@@ -367,19 +367,16 @@ def check_batches(model: Model, prepared: Batches) -> None:
     settings, tokenizer = prepared.settings, prepared.tokenizer
     largest, context = settings.get("largest_id", 0), settings.get("context", 0)
     alike = None in (tokenizer, model.tokenizer) or tokenizer is model.tokenizer
-    reasons = {
+    problems = {
         "tokenised otherwise": not alike and settings["tokenizer"] != tokenizer_hash(model.tokenizer),
         f"with token id {largest}, of a larger vocabulary": largest >= model.cfg.d_vocab,
         f"in rows of {context}, longer than its context": context > model.cfg.n_ctx,
         "masked, for an encoder": settings.get("mask_rate") is not None and not is_encoder(model),
     }
     remedy = "make them with this model: interp.corpora.batches(model, …)"
-    refuse(
-        {
-            f"these batches were made for another model ({reason}); {remedy}": applies
-            for reason, applies in reasons.items()
-        }
-    )
+    for problem, applies in problems.items():
+        if applies:
+            raise ValueError(f"these batches were made for another model ({problem}); {remedy}")
 
 
 def _check_settings(

@@ -84,11 +84,11 @@ def controls_of(pairs: DataFrame) -> dict[Swap, DataFrame]:
     if len(bundled) < len(sizes):
         return {}
     n = int(sizes.max())
-    of_each = bundled.items()
-    return {
-        swap: concat([swapped([task], swap=swap, n_per_task=n).assign(UID=uid) for uid, task in of_each])
-        for swap in get_args(Swap)
-    }
+    controls = {}
+    for swap in get_args(Swap):
+        tables = [swapped([task], swap=swap, n_per_task=n).assign(UID=uid) for uid, task in bundled.items()]
+        controls[swap] = concat(tables)
+    return controls
 
 
 def _drawn_pairs(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:

@@ -164,10 +164,12 @@ def ramp(n: int) -> list[str]:
 def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
     """Return the style of each value of λ or another ordered quantity. The smallest is the most prominent."""
     ordered = sorted(map(float, scales.unique()))
-    return {
-        scale: {"name": f"{symbol} = {scale:g}", "color": colour, "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
-        for i, (scale, colour) in enumerate(zip(ordered, ramp(len(ordered)), strict=True))
-    }
+    colours = ramp(len(ordered))
+    styles: dict[float, Style] = {}
+    for i, scale in enumerate(ordered):
+        name = f"{symbol} = {scale:g}"
+        styles[scale] = {"name": name, "color": colours[i], "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
+    return styles
 
 
 def class_styles(names: Sequence[str]) -> dict[str, Style]:
@@ -190,12 +192,12 @@ def _styles(
 ) -> dict[str, Style]:
     """Known names keep their colour, and others take the remaining colours in turn. Names are shown literally."""
     colours_in_turn = cycle(_MORE_COLOURS)
-    return {
-        name: {
+    styles: dict[str, Style] = {}
+    for i, name in enumerate(names):
+        styles[name] = {
             "name": plain(labels.get(name, name)),
             "color": colours.get(name) or next(colours_in_turn),
             "dash": dashes[i % len(dashes)],
             "symbol": SYMBOLS[i % len(SYMBOLS)],
         }
-        for i, name in enumerate(names)
-    }
+    return styles

@@ -173,10 +173,9 @@ class ScoreContributions(GroupedKeyObserver):
         bias = einsum(q, circuit.b_K.to(q), "batch head d_head, head d_head -> batch head")
         bias = bias[..., None] * (weight * counts)[:, None]
         by_dim = directions.mean(1)[:, None, None] * class_sums[-1][:, None] if self.has_gaps else None
-        over_rows = [
-            torch.stack([(directions * of_class[:, None]).sum(0) for of_class in values.unbind(1)], 1)
-            for values in class_sums
-        ]
+        over_rows = []
+        for values in class_sums:
+            over_rows.append(torch.stack([(directions * x[:, None]).sum(0) for x in values.unbind(1)], 1))
         query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
         return [over_rows[0], query, *over_rows[1:]], total, bias, by_dim
 
@@ -233,12 +232,8 @@ class ScoreContributions(GroupedKeyObserver):
 
     def _half_of_totals(self, circuit: QKCircuit) -> Float[Tensor, "head classes totals"]:
         """Half the width of the intervals of a layer's totals."""
-        sums = np.stack(
-            [
-                self._with_all_keys(torch.from_numpy(group_sums)).numpy()
-                for group_sums in self.by_group(circuit.layer, "total")
-            ]
-        )
+        groups = self.by_group(circuit.layer, "total")
+        sums = np.stack([self._with_all_keys(torch.from_numpy(total)).numpy() for total in groups])
         parts, weight = sums[..., :2], sums[..., 2:]
         parts = np.concatenate([parts, parts.sum(-1, keepdims=True)], -1)
         intervals = self.jackknife(np.divide, parts, weight)
@@ -259,12 +254,9 @@ class ScoreContributions(GroupedKeyObserver):
             sums = self.by_group(circuit.layer, "apart")
             weight = self.by_group(circuit.layer, "total")[..., 2]
             weight = weight[:, : sums.shape[1]]
-            arguments = [
-                group_sums
-                for side in (classes, other_classes)
-                for group_sums in (sums[:, :, side, dims], weight[:, :, side])
-            ]
-            intervals = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *arguments)
+            of_class = sums[:, :, classes, dims], weight[:, :, classes]
+            of_other = sums[:, :, other_classes, dims], weight[:, :, other_classes]
+            intervals = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *of_class, *of_other)
             half[part.index] = intervals.half / (circuit.scale if self.scaled else 1.0)
         return half
 

@@ -184,6 +184,14 @@ def _decoded(token_bytes: bytes) -> str | None:
         return None
 
 
+def _character_length(token_bytes: bytes) -> int:
+    """The number of bytes of the character that begins here, or 0 if none does."""
+    for length in range(1, len(token_bytes) + 1):
+        if _decoded(token_bytes[:length]) is not None:
+            return length
+    return 0
+
+
 def _characters_of(parts: Sequence[bytes]) -> list[str | None]:
     """For each of these byte strings, the characters it is a part of, or None if there are none."""
     joined = b"".join(parts)
@@ -191,14 +199,7 @@ def _characters_of(parts: Sequence[bytes]) -> list[str | None]:
     texts = [""] * len(parts)
     position = 0
     while position < len(joined):
-        length = next(
-            (
-                n
-                for n in range(1, 5)
-                if _decoded(joined[position : position + n]) is not None and position + n <= len(joined)
-            ),
-            0,
-        )
+        length = _character_length(joined[position : position + 4])
         for owner in sorted({*owners[position : position + length]}):
             texts[owner] += joined[position : position + length].decode()
         position += length or 1

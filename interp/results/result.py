@@ -138,11 +138,10 @@ class Result:
         without its full stop. What the result lacks because of the model is one of these."""
         types = self.provenance.get("quantised_from")
         quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
-        lacking = [
-            f"{subject.removeprefix(f'{self.analysis}: ')} are left out: {reason}"
-            for subject, reason in self.left_out.items()
-            if subject.startswith(f"{self.analysis}: ")
-        ]
+        lacking = []
+        for subject, reason in self.left_out.items():
+            if subject.startswith(f"{self.analysis}: "):
+                lacking.append(f"{subject.removeprefix(f'{self.analysis}: ')} are left out: {reason}")
         return *self.provenance.get("caveats", ()), *quantised, *lacking
 
     @property

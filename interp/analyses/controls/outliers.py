@@ -176,13 +176,10 @@ def _table(predictions: PartPredictions, u: Distribution, origin: str) -> pd.Dat
     }
     ends = dict.fromkeys(("_low", "_high"), np.full_like(values, np.nan))
     if len(predictions.state["positions"]) > 1:
-        leaving = [
-            [
-                _measured(variant, u, entropy)
-                for variant, entropy in zip(predictions.leaving_out(i), without_each[:, i], strict=True)
-            ]
-            for i in numbers
-        ]
+        leaving = []
+        for number in numbers:
+            left_out = zip(predictions.leaving_out(number), without_each[:, number], strict=True)
+            leaving.append([_measured(means, u, entropy) for means, entropy in left_out])
         interval = jackknife(values, np.swapaxes(leaving, 0, 1), predictions.sizes, predictions.stretches_per_group)
         ends = {"_low": interval.low, "_high": interval.high}
     for number, name in enumerate(_MEASURED):

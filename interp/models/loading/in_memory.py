@@ -96,12 +96,11 @@ class _InMemory(Stored):
 
     def mapped(self) -> Any:
         """Make a copy of the model's modules and settings that shares its parameters and buffers."""
-        parts = (
-            part
-            for module in self.model.modules()
-            for part in (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-        )
-        shared = {id(part): _alias(part) for part in parts if isinstance(part, Tensor)}
+        shared = {}
+        for module in self.model.modules():
+            for part in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
+                if isinstance(part, Tensor):
+                    shared[id(part)] = _alias(part)
         return copy.deepcopy(self.model, shared).eval()
 
     def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -153,12 +153,12 @@ def _hidden(output: Any) -> Tensor:
 
 def _settings(block: torch.nn.Module) -> list[Any]:
     """The classes and the settings of all modules of a block, without its number."""
-    named = [(type(part), name, value) for part in block.modules() for name, value in vars(part).items()]
-    return [
-        setting
-        for setting in named
-        if isinstance(setting[2], bool | int | float | str) and not _NUMBER.search(setting[1])
-    ]
+    settings = []
+    for part in block.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, bool | int | float | str) and not _NUMBER.search(name):
+                settings.append((type(part), name, value))
+    return settings
 
 
 def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
