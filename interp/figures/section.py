@@ -43,6 +43,7 @@ class Section:
         caveats: what to bear in mind when reading the findings (`Result.caveats`).
         answer: the answer to the question (`Result.answer`), if there is one.
         repeat: the command that repeats the run, if there is one.
+        code: lines for a notebook that give the same numbers, if there are some.
     """
 
     main: str
@@ -58,6 +59,7 @@ class Section:
     caveats: tuple[str, ...] = ()
     answer: str = ""
     repeat: str = ""
+    code: str = ""
 
     def __post_init__(self) -> None:
         """Give figures that another package made with plain plotly the method `save`."""

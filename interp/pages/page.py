@@ -51,7 +51,7 @@ from interp.support.disk import (
 from interp.support.paths import check_matplotlib
 from interp.support.words import capitalized, count, sentence
 
-__all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "style"]
+__all__ = ["Part", "Run", "description", "find_runs", "keep_figures", "plain_title", "render", "saved_results", "style"]
 __all__ += ["templates", "write_page", "written_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
@@ -274,7 +274,7 @@ def templates() -> jinja2.Environment:
     csv = partial(written_as, form="csv")
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
     out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
-    out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
+    out.globals.update(plain_title=plain_title, description=description, opens=_opens, opening=_opening)
     out.globals.update(capitalized=capitalized, counted=counted, anchor=_anchor, in_words=_in_words, half=_HALF)
     out.globals.update(figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json))
     return out
@@ -333,15 +333,15 @@ def _caption(text: str | None) -> Markup:
     return Markup("").join(Markup(piece) if i % 2 else escape(unescape(piece)) for i, piece in enumerate(pieces))
 
 
-def _plain_title(figure: go.Figure) -> str:
+def plain_title(figure: go.Figure) -> str:
     return unescape(re.sub("<[^>]*>", "", figure.layout.title.text or ""))
 
 
-def _description(figure: go.Figure) -> str:
+def description(figure: go.Figure) -> str:
     """What a figure shows, for those who do not see it: its title, its axes and its lines."""
     axes = [axis.title.text for axis in (*figure.select_xaxes(), *figure.select_yaxes()) if axis.title.text]
     named = [trace.name for trace in figure.data if trace.name and trace.showlegend is not False]
-    parts = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
+    parts = [plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
     parts += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
     return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, parts))))
 

@@ -1,0 +1,360 @@
+"""The page of the explorer: the controls of each panel, and what is shown when one of them changes."""
+
+import re
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from interp.analyses.encoding.steering import WEIGHTS
+from interp.analyses.registry import load
+from interp.figures.figure import Figure
+from interp.figures.section import Section
+from interp.figures.style import DARK, FONTS
+from interp.models.identity import origin
+from interp.models.spelling import token_names
+from interp.pages.explorer.attention import attention
+from interp.pages.explorer.grammar import grammar
+from interp.pages.explorer.predictions import example_token, frequency, probability
+from interp.pages.explorer.subject import MOST_TOKENS, Answer, Subject, token_ids
+from interp.pages.page import description, plain_title, render, style
+from interp.pages.undrawn import Written
+from interp.results.columns import COMMON, Column, displayed
+from interp.results.result import provenance
+from interp.support.paths import short_name
+from interp.support.words import count
+
+__all__ = ["application"]
+
+_SENTENCES = ("The boy who lived by the river hurt himself.", "The boy who lived by the river hurt herself.")
+_PROMPT = "The boy walked to the"
+_MOST_ROWS = 24
+_WORDS = {"True": "yes", "False": "–"}
+_COLUMNS = {
+    **COMMON,
+    "contribution": Column("contribution, nats", "What the dimension of the key adds to the score."),
+    "outlier": Column("outlier", "Whether the dimension is an outlier in the state that enters the block.", _WORDS),
+    "removed": Column("removed", "Whether the dimension is removed.", _WORDS),
+    "unigram": Column("u(w)", "Frequency of the token in text."),
+    "as_trained": Column("p, as trained", "Probability of the token as the next one."),
+    "scaled": Column("p, with λ", "The same, with the bias scaled by λ."),
+    "way": Column("way", "What is added to the token's logit."),
+    "weights": Column("weights", "How the change of the embedding is spread over its dimensions."),
+    "requested": Column("requested p", "The mean probability that was requested."),
+    "achieved": Column("achieved p", "The mean probability on the prepared text."),
+    "requested_ratio": Column("requested factor", "The requested probability divided by the one as trained."),
+    "achieved_ratio": Column("achieved factor", "The achieved probability divided by the one as trained."),
+}
+_INDEX = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{%title%}</title>
+<link rel="icon" href="data:,">
+<style>:root { --fonts: FONTS; }
+STYLE</style>
+{%css%}
+</head>
+<body>
+{%app_entry%}
+{%config%}
+{%scripts%}
+{%renderer%}
+</body>
+</html>"""
+
+
+@dataclass(frozen=True, eq=False)
+class _Panel:
+    """A panel: its title, the question it answers, the analysis it belongs to, its controls by label, and the function
+    of their values that answers it."""
+
+    title: str
+    question: str
+    analysis: str
+    controls: dict[str, Component]
+    answer: Callable[..., Answer]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the controls that have a value."""
+        return [one.id for one in self.controls.values() if not isinstance(one, html.Button)]
+
+
+def application(subject: Subject, prefix: str) -> Dash:
+    """The page as an application whose addresses all begin with `prefix`, such as `/token/`."""
+    name = short_name(origin(subject.model).name)
+    app = Dash(
+        "interp.pages.explorer",
+        url_base_pathname=prefix,
+        assets_folder=str(Path(__file__).parent / "assets"),
+        title=f"interp explore · {name}",
+        update_title="",
+        suppress_callback_exceptions=True,  # figures exist only once a panel has answered
+        index_string=_INDEX.replace("FONTS", FONTS).replace("STYLE", style()),
+    )
+    panels = _panels(subject)
+    app.layout = _layout(subject, name, panels)
+    lock = threading.Lock()
+    for key, panel in panels.items():
+        _answering(app, key, panel, subject, lock)
+    _choosing(app, subject)
+    app.clientside_callback(
+        ClientsideFunction("explorer", "darkness"), Output("dark", "data"), Input("dark", "id")
+    )  # it also follows later changes
+    return app
+
+
+def _panels(subject: Subject) -> dict[str, _Panel]:
+    cfg = subject.model.cfg
+    layers = {"type": "number", "min": 0, "step": 1, "debounce": True}
+    text = {"type": "text", "debounce": 0.6, "autoComplete": "off"}
+    scales = {"min": 0, "max": 2, "step": 0.05, "marks": {0: "0", 1: "1", 2: "2"}, "updatemode": "mouseup"}
+    scales["tooltip"] = {"placement": "bottom", "always_visible": True}
+    seen = {
+        "Sentence": dcc.Input(id="attention-text", value=_SENTENCES[0], **text),
+        f"Block, 0 to {cfg.n_layers - 1}": dcc.Input(id="attention-layer", value=0, max=cfg.n_layers - 1, **layers),
+        f"Head, 0 to {cfg.n_heads - 1}": dcc.Input(id="attention-head", value=0, max=cfg.n_heads - 1, **layers),
+        "Query": dcc.Dropdown(id="attention-query", placeholder="the last token"),
+        "Key": dcc.Dropdown(id="attention-key", placeholder="the most attended"),
+        "Dimensions to remove": dcc.Input(id="attention-removed", value="", placeholder="such as 48, 12", **text),
+        "": html.Button("Remove the outliers of this block", id="attention-outliers", className="tool"),
+        "Removed from": dcc.RadioItems(["keys", "queries", "residual"], "keys", id="attention-where"),
+    }
+    ways = {
+        "Token (␣ is a space)": dcc.Input(id="probability-token", value=example_token(subject), **text),
+        "Factor": dcc.Input(id="probability-ratio", value=2, type="number", min=0, step="any", debounce=True),
+        "Weights of the dimensions": dcc.RadioItems(list(WEIGHTS), WEIGHTS[0], id="probability-weights"),
+    }
+    pair: dict[str, Component] = {
+        "First sentence": dcc.Input(id="grammar-one", value=_SENTENCES[0], **text),
+        "Second sentence": dcc.Input(id="grammar-other", value=_SENTENCES[1], **text),
+    }
+    if subject.probes is not None:
+        probes = subject.probes.neurons[["task", "state"]].drop_duplicates().itertuples(index=False)
+        options = [{"label": f"{task}, state {state}", "value": f"{state} {task}"} for task, state in probes]
+        pair["Probe"] = dcc.Dropdown(options, options[0]["value"], id="grammar-probe", clearable=False)
+    prompt = {
+        "Text": dcc.Input(id="frequency-text", value=_PROMPT, **text),
+        "λ": dcc.Slider(id="frequency-scale", value=0, **scales),
+    }
+    return {
+        "attention": _Panel("Attention", "Which dimensions make an attention score?", "attention", seen, _attend),
+        "frequency": _Panel("Frequency", "What does b_LN or E[h] do to frequent words?", "frequency", prompt, _scale),
+        "probability": _Panel("Token probability", "How is one token made more probable?", "encoding", ways, _multiply),
+        "grammar": _Panel("Grammar", "Which of two sentences is more probable?", "probing", pair, _compare),
+    }
+
+
+def _attend(
+    subject: Subject, text: str, layer: int | None, head: int | None, query: int | None, key: int | None, removed: str,
+    where: Any,
+) -> Answer:  # fmt: skip
+    if layer is None or head is None:
+        cfg = subject.model.cfg
+        raise ValueError(f"expected a block in 0 … {cfg.n_layers - 1} and a head in 0 … {cfg.n_heads - 1}")
+    chosen = {"layer": layer, "head": head, "query": query, "key": key}
+    return attention(subject, text or "", **chosen, removed=_dims(removed), where=where)
+
+
+def _scale(subject: Subject, text: str, scale: float) -> Answer:
+    return frequency(subject, text or "", scale=scale)
+
+
+def _multiply(subject: Subject, token: str, ratio: float | None, weights: Any) -> Answer:
+    if not token or ratio is None or not ratio > 0:
+        raise ValueError("type a token of the vocabulary, and a factor above 0")
+    return probability(subject, token, ratio=ratio, weights=weights)
+
+
+def _compare(subject: Subject, one: str, other: str, probe: str | None = None) -> Answer:
+    state, _, task = (probe or "").partition(" ")
+    return grammar(subject, one or "", other or "", probe_of=(task, int(state)) if probe else None)
+
+
+def _dims(text: str | None) -> list[int]:
+    """The numbers in a list of dimensions."""
+    parts = re.findall(r"[^\s,]+", text or "")
+    if wrong := [part for part in parts if not re.fullmatch("[0-9]{1,9}", part)]:
+        raise ValueError(f"{wrong[0]!r} is not a dimension; write whole numbers with commas between them, such as 48, 12")
+    return [int(part) for part in dict.fromkeys(parts)]
+
+
+def _answering(app: Dash, key: str, panel: _Panel, subject: Subject, lock: threading.Lock) -> None:
+    """Let a panel answer when a control changes, and save what it shows."""
+    values = [(name, "value") for name in panel.inputs]
+
+    @app.callback(Output(f"{key}-shown", "children"), *[Input(*one) for one in values], Input("dark", "data"))
+    def show(*given: Any) -> list[Component]:
+        *chosen, dark = given
+        try:
+            with lock:
+                answer = panel.answer(subject, *chosen)
+            return _shown(key, answer, dark=bool(dark))
+        except (ValueError, TypeError) as error:
+            said = str(error)
+        except Exception as error:
+            traceback.print_exc()
+            said = f"{type(error).__name__}: {error}; this is probably a mistake in interp: please report it"
+        return [html.P(f"{said[:1].upper()}{said[1:]}.", className="caveat", role="alert")]
+
+    @app.callback(
+        Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *[State(*one) for one in values],
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def save(_: int, *chosen: Any) -> Any:
+        with lock:
+            answer = panel.answer(subject, *chosen)
+            page = _page(subject, panel, answer)
+        return dcc.send_string(page, f"{short_name(origin(subject.model).name)}-{key}.html")
+
+
+def _page(subject: Subject, panel: _Panel, answer: Answer) -> str:
+    """What a panel shows, as a page of its own."""
+    about = provenance(subject.model, {"prepared_text": subject.reading})
+    parts = (tuple(answer.notes), {}, answer.figures, answer.tables, about)
+    section = Section(next(iter(answer.figures)), (), *parts, columns=_COLUMNS, code=answer.code)
+    name = short_name(about["model"])
+    with tempfile.TemporaryDirectory() as directory:
+        written = Written(Path(directory) / "index.html")
+        render(written, name, [(name, load(panel.analysis), section)])
+        return written.path.read_text(encoding="utf-8")
+
+
+def _choosing(app: Dash, subject: Subject) -> None:
+    """Let the tokens of a sentence be chosen by name or in the figure, and dimensions in theirs."""
+
+    @app.callback(
+        Output("attention-query", "options"), Output("attention-key", "options"),
+        Output("attention-query", "value"), Output("attention-key", "value"),
+        Input("attention-text", "value"), Input("attention-pattern", "clickData", allow_optional=True),
+    )  # fmt: skip
+    def tokens(text: str | None, click: Any) -> tuple[Any, ...]:
+        if ctx.triggered_id == "attention-pattern" and click:
+            point = click["points"][0]
+            return no_update, no_update, point["y"], point["x"]
+        try:
+            names = token_names(subject.model, token_ids(subject.model, text or ""))
+        except ValueError:  # the panel says so
+            names = []
+        options = [{"label": f"{place}  {name}", "value": place} for place, name in enumerate(names)]
+        return options, options, None, None
+
+    @app.callback(
+        Output("attention-removed", "value"),
+        Input("attention-dimensions", "clickData", allow_optional=True), Input("attention-outliers", "n_clicks"),
+        State("attention-removed", "value"), State("attention-layer", "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def removed(click: Any, _: int | None, text: str | None, layer: int | None) -> Any:
+        if ctx.triggered_id == "attention-outliers":
+            outliers = subject.prepared.outliers
+            return ", ".join(map(str, outliers[outliers["state"] == layer]["dim"].tolist()))
+        if not click:
+            return no_update
+        dim, known = str(click["points"][0]["x"]), re.findall("[0-9]+", text or "")
+        return ", ".join([one for one in known if one != dim] if dim in known else [*known, dim])
+
+
+def _layout(subject: Subject, name: str, panels: dict[str, _Panel]) -> Component:
+    cfg = subject.model.cfg
+    shape = f"{type(subject.model).__name__}, {count(cfg.n_layers, 'block')} of {cfg.d_model:,} dimensions"
+    tabs = [
+        html.Button(panel.title, id=f"{key}-tab", role="tab", className="tab", **{"aria-controls": key})
+        for key, panel in panels.items()
+    ]
+    return html.Main(
+        [
+            html.Header([html.H1(f"interp explore · {name}"), html.P(f"{shape}. Texts have at most {MOST_TOKENS} tokens.")]),
+            html.Div(tabs, className="tabs", role="tablist", **{"aria-label": "Panels"}),
+            *(_section(key, panel) for key, panel in panels.items()),
+            dcc.Store(id="dark"),
+        ],
+        className="explorer",
+    )
+
+
+def _section(key: str, panel: _Panel) -> Component:
+    controls = [
+        html.Div([html.Label(label, htmlFor=one.id), one] if label else one, className="control")
+        for label, one in panel.controls.items()
+    ]
+    save = html.Button("Save as HTML", id=f"{key}-save", className="tool")
+    shown = html.Div(id=f"{key}-shown", className="shown", **{"aria-live": "polite"})
+    children = [html.H2(panel.question), html.Div([html.Form([*controls, save]), shown], className="panel")]
+    labelled = {"aria-labelledby": f"{key}-tab"}
+    return html.Section([*children, dcc.Download(id=f"{key}-saved")], id=key, role="tabpanel", **labelled)
+
+
+def _shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
+    """What is shown of an answer."""
+    first, *others = answer.notes
+    code = html.Details(
+        [
+            html.Summary("Show the code"),
+            html.Div(dcc.Clipboard(target_id=f"{key}-code", title="Copy the code"), className="copy"),
+            html.Pre(answer.code, id=f"{key}-code"),
+        ]
+    )
+    return [
+        html.P(first, className="said"),
+        *(html.P(note) for note in others),
+        html.Div([_graph(key, name, one, dark) for name, one in answer.figures.items()], className="figures"),
+        *(_sheet(heading, table) for heading, table in answer.tables.items()),
+        code,
+    ]
+
+
+def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
+    """A figure below its caption."""
+    title, subtitle = plain_title(figure), figure.layout.title.subtitle.text or ""
+    drawn = figure.to_dict()
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
+    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": {"l": 56, "r": 12, "t": 44, "b": 48}}
+    drawn = {"data": drawn["data"], "layout": layout}
+    graph = dcc.Graph(
+        id=f"{key}-{name}", figure=_darkened(drawn) if dark else drawn, responsive=True,
+        config={"displayModeBar": False}, style={"height": f"{layout['height'] - 20}px"},
+    )  # fmt: skip
+    caption = html.Figcaption([html.Strong(title), html.Span(subtitle, className="subtitle")])
+    return html.Figure(
+        [caption, html.Div(graph, role="img", **{"aria-label": description(figure)})], className="figure"
+    )
+
+
+def _darkened(part: Any, name: str = "") -> Any:
+    """A figure with the colours of a dark background."""
+    if isinstance(part, dict):
+        return {key: _darkened(value, key) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_darkened(value, name) for value in part]
+    if not isinstance(part, str) or "color" not in name:
+        return part
+    if not part.startswith("rgba"):
+        return DARK.get(part, part)
+    red, green, blue, alpha = re.findall(r"[\d.]+", part)
+    opaque = DARK.get(f"#{int(red):02x}{int(green):02x}{int(blue):02x}")
+    return part if opaque is None else f"{opaque}{round(255 * float(alpha)):02x}"
+
+
+def _sheet(heading: str, table: Any) -> Component:
+    """The first rows of a table."""
+    columns = displayed(table.head(_MOST_ROWS), _COLUMNS)
+    size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
+    head = [html.Th(one.heading.label, title=one.heading.meaning, scope="col") for one in columns]
+    body = [
+        html.Tr([html.Td(one.cells[row], className="number" if one.numeric else "") for one in columns])
+        for row in range(min(len(table), _MOST_ROWS))
+    ]
+    sheet = html.Table([html.Thead(html.Tr(head)), html.Tbody(body)])
+    summary = html.Summary([heading, html.Span(size, className="size")])
+    region = {"role": "region", "aria-label": heading}
+    scroll = html.Div(sheet, className="scroll", tabIndex="0", **region)
+    return html.Details([summary, scroll], className="table", open=len(table) < _MOST_ROWS)

@@ -1,0 +1,159 @@
+"""The figures of the panels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from interp.figures.draw import add_equal, add_series, add_types
+from interp.figures.figure import Figure
+from interp.figures.style import (
+    BLUE,
+    CHANCE,
+    DIVERGING,
+    GREY,
+    INK,
+    LOG,
+    SYMBOLS,
+    THIN,
+    VERMILION,
+    figure,
+    panels,
+    plain,
+    plain_token,
+    scale_styles,
+)
+
+__all__ = ["achieved", "change", "contributions", "frequencies", "pattern", "probe_scores", "surprisal"]
+
+_MOST_DIMENSIONS = 16
+_MOST_LABELS = 48
+_LONGEST = 14
+_BINS = 16
+_TICKS = [digit * 10.0**power for power in range(-4, 4) for digit in (1, 2, 5)]
+_KINDS = {
+    "removed": {"name": "removed", "color": GREY},
+    "outlier": {"name": "outlier dimension", "color": VERMILION},
+    "other": {"name": "other dimension", "color": BLUE},
+}
+
+
+def pattern(
+    values: Float[np.ndarray, "query key"], tokens: Sequence[str], title: str, pair: tuple[int, int], without: str
+) -> Figure:
+    """A head's attention, with a frame around one pair of a query and a key."""
+    subtitle = f"{without}; each row adds up to 1" if without else "each row adds up to 1"
+    out = figure(title, "key", "query", subtitle=subtitle)
+    _add_tokens(out, values, tokens, "attention %{z:.3f}", zmin=0, zmax=1, colorscale=DIVERGING[3:])
+    query, key = pair
+    edges = {"x0": key - 0.5, "x1": key + 0.5, "y0": query - 0.5, "y1": query + 0.5}
+    return out.add_shape(type="rect", **edges, line={"color": INK, "width": 2})
+
+
+def change(values: Float[np.ndarray, "query key"], tokens: Sequence[str], without: str) -> Figure:
+    """What a removal does to a head's attention."""
+    reach = max(float(np.abs(values).max()), 1e-9)
+    out = figure("Change of attention", "key", "query", subtitle=without)
+    _add_tokens(out, values, tokens, "change %{z:+.3f}", zmin=-reach, zmax=reach, colorscale=DIVERGING)
+    return out
+
+
+def _add_tokens(
+    out: Figure, values: Float[np.ndarray, "query key"], tokens: Sequence[str], hover: str, **look: Any
+) -> None:
+    """A square heatmap over queries and keys, whose ticks are tokens (every second, third … if there are many)."""
+    step = -(-len(tokens) // _MOST_LABELS)
+    places = list(range(0, len(tokens), step))
+    names = [plain_token(_short(tokens[place])) for place in places]
+    shown = np.array([plain_token(_short(token)) for token in tokens], dtype=object)
+    more = {"customdata": np.broadcast_to(shown[:, None], values.shape), "text": np.broadcast_to(shown, values.shape)}
+    hover = f"%{{customdata}} (%{{y}}) → %{{text}} (%{{x}})<br>{hover}<extra></extra>"
+    out.add_heatmap(z=values.round(4), hovertemplate=hover, colorbar_thickness=12, **more, **look)
+    ticks = {"tickmode": "array", "tickvals": places, "ticktext": names, "showgrid": False, "constrain": "domain"}
+    out.update_xaxes(ticks, tickangle=-60)
+    out.update_yaxes(ticks, autorange="reversed", scaleanchor="x")
+    out.update_layout(height=max(420, min(760, 180 + 22 * len(tokens))))
+
+
+def _short(token: str) -> str:
+    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"
+
+
+def contributions(table: pd.DataFrame, pair: str) -> Figure:
+    """The largest contributions of dimensions to a score."""
+    subtitle = "attention score divided by √d_head, in nats, as trained"
+    out = figure(f"What makes the score of {plain(pair)}", "dimension", "contribution", subtitle=subtitle)
+    shown = table.head(_MOST_DIMENSIONS)
+    kinds = np.where(shown["removed"], "removed", np.where(shown["outlier"], "outlier", "other"))
+    for kind, style in _KINDS.items():
+        part = shown[kinds == kind]
+        if len(part):
+            hover = "dimension %{x}<br>%{y:+.4f} nats<extra></extra>"
+            look = {"name": style["name"], "marker_color": style["color"], "hovertemplate": hover}
+            out.add_bar(x=part["dim"].astype(str), y=part["contribution"], **look)
+    order = shown["dim"].astype(str).tolist()
+    return out.update_xaxes(type="category", categoryorder="array", categoryarray=order).update_layout(height=360)
+
+
+def frequencies(table: pd.DataFrame, scale: float, bias: str) -> Figure:
+    """Next-token probabilities against word frequency, as trained and with a bias scaled by λ: points for types, lines
+    for the geometric means of types of a frequency."""
+    subtitle = f"{bias} scaled by λ; lines: geometric mean over words of that frequency"
+    out = figure("The next token and word frequency", "word frequency u(w)", "probability p(w)", subtitle=subtitle)
+    seen = table[table["unigram"] > 0].sort_values("unigram")
+    styles = scale_styles(pd.Series([scale, 1.0]))
+    add_types(out, seen, seen["unigram"], seen["scaled"], {"color": styles[scale]["color"]}, "u = %{x:.2g}<br>p = %{y:.2g}")
+    edges = np.geomspace(seen["unigram"].min(), seen["unigram"].max() * (1 + 1e-9), _BINS + 1)
+    bins = np.searchsorted(edges, seen["unigram"], side="right") - 1
+    centres = np.sqrt(edges[:-1] * edges[1:])
+    for of, column in {scale: "scaled", 1.0: "as_trained"}.items():
+        means = np.log(seen[column]).groupby(bins).mean().map(np.exp)
+        style = styles[of] | {"name": styles[of]["name"] + (" (as trained)" if of == 1 else "")}
+        add_series(out, means.set_axis(centres[means.index]), style, hover="u = %{x:.2g}<br>p = %{y:.2g}")
+    add_equal(out, edges[0], edges[-1], "p = u")
+    return out.update_xaxes(LOG).update_yaxes(LOG)
+
+
+def achieved(curve: pd.DataFrame, table: pd.DataFrame, token: str) -> Figure:
+    """The factor by which steering multiplies a token's probability, against the one that was requested."""
+    subtitle = "ratio of mean probabilities on the prepared text"
+    out = figure(f"Steering {plain_token(token)}", "requested factor", "achieved factor", subtitle=subtitle)
+    add_equal(out, curve["requested"].min(), curve["requested"].max(), "achieved = requested")
+    looks = {"along A": BLUE, "constant": VERMILION}
+    for number, (way, colour) in enumerate(looks.items()):
+        part = curve[curve["way"] == way].set_index("requested")["achieved"]
+        style = {"name": way, "color": colour, "dash": ("solid", "dash")[number]}
+        add_series(out, part, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}")
+        point = table[table["way"] == way].set_index("requested_ratio")["achieved_ratio"]
+        style |= {"symbol": SYMBOLS[number], "name": f"{way}, as asked"}
+        add_series(out, point, style, size=12, mode="markers", hover="requested %{x:.3g}<br>achieved %{y:.3g}")
+    ticks = {"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS]}
+    return out.update_xaxes(ticks).update_yaxes(ticks)
+
+
+def surprisal(words: pd.DataFrame) -> Figure:
+    """The surprisal of each word of two sentences."""
+    out = panels("Surprisal of every word", "word", subtitle="−log p, in nats")
+    for column, (number, part) in enumerate(words.groupby("sentence"), start=1):
+        name, colour = f"sentence {number + 1}", (BLUE, VERMILION)[column - 1]
+        texts = [plain_token(_short(text)) for text in part["text"]]
+        hover = "%{customdata}<br>%{y:.3f} nats<extra></extra>"
+        more = {"name": name, "marker_color": colour, "hovertemplate": hover, "customdata": texts}
+        out.add_bar(x=part["word"], y=part["surprisal"], row=1, col=column, **more)
+        out.update_xaxes(tickmode="array", tickvals=part["word"], ticktext=texts, tickangle=-60, row=1, col=column)
+    most = float(words["surprisal"].max())
+    return out.update_yaxes(title_text="surprisal", range=[0, 1.05 * most if most > 0 else 1])
+
+
+def probe_scores(scores: pd.DataFrame, title: str) -> Figure:
+    """A probe's score at every token of two sentences."""
+    out = panels(title, "token", subtitle="above 0: good; trained at the last token")
+    for column, (number, part) in enumerate(scores.groupby("sentence"), start=1):
+        style = {"name": f"sentence {number + 1}", "color": (BLUE, VERMILION)[column - 1], "symbol": SYMBOLS[column - 1]}
+        texts = [plain_token(_short(token)) for token in part["token"]]
+        values = part.set_index("position")["score"]
+        add_series(out, values, style, hover="%{customdata}<br>%{y:+.3f}", customdata=texts, panel=column)
+        out.update_xaxes(tickmode="array", tickvals=part["position"], ticktext=texts, tickangle=-60, row=1, col=column)
+    return out.add_hline(y=0, line=THIN | {"dash": CHANCE["dash"]})

@@ -1,0 +1,62 @@
+"""The panel on grammar: the scores of two sentences and of their words, and a saved probe's score at every token."""
+
+import pandas as pd
+
+from interp.analyses.probing.probes import probe, token_scores
+from interp.analyses.probing.scores import sentence_scores, word_surprisal
+from interp.pages.explorer import figures
+from interp.pages.explorer.subject import Answer, Subject, code, token_ids
+from interp.support.words import printed
+
+__all__ = ["grammar"]
+
+_SCORES = """
+from interp.analyses.probing.scores import sentence_scores, word_surprisal
+
+sentences = {sentences}
+scores = sentence_scores(model, sentences)
+words = word_surprisal(model, sentences)
+"""
+_PROBE = """
+probe = interp.probing.probe({probing}, {task!r}, {state})
+probed = [interp.probing.token_scores(model, probe, sentence) for sentence in sentences]
+"""
+
+
+def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int] | None = None) -> Answer:
+    """The log-probabilities of two sentences, the surprisal of their words, and a probe's score at every token.
+
+    Args:
+        probe_of: the task and the state of a probe of the saved run.
+
+    Raises the errors of `interp.analyses.probing.scores.word_surprisal`, and of `interp.probing.probe`.
+    """
+    model, sentences = subject.model, [one, other]
+    for sentence in sentences:
+        token_ids(model, sentence)
+    scores = sentence_scores(model, sentences, progress=False)
+    words = word_surprisal(model, sentences, progress=False)
+    apart = float(scores["sum"][0] - scores["sum"][1])
+    which = "first" if apart > 0 else "second"
+    notes = [
+        f"The {which} sentence is more probable, by {printed(abs(apart), '{:.3f}')} nats "
+        f"({printed(scores['sum'][0], '{:.3f}')} and {printed(scores['sum'][1], '{:.3f}')})."
+        if apart
+        else f"Both sentences have the same probability ({printed(scores['sum'][0], '{:.3f}')} nats)."
+    ]
+    drawn = {"surprisal": figures.surprisal(words)}
+    tables = {"Scores of the sentences, in nats": scores, "Surprisal of words, in nats": words}
+    lines = _SCORES.format(sentences=sentences)
+    if probe_of is not None and subject.probes is not None:
+        task, state = probe_of
+        trained = probe(subject.probes, task, state)
+        parts = []
+        for number, sentence in enumerate(sentences):
+            tokens, values = token_scores(model, trained, sentence)
+            named = {"sentence": number, "position": range(len(tokens)), "token": tokens}
+            parts.append(pd.DataFrame(named | {"score": values}))
+        probed = pd.concat(parts, ignore_index=True)
+        drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}")
+        tables["Score of the probe at every token"] = probed
+        lines += _PROBE.format(probing=subject.probing, task=task, state=state)
+    return Answer(notes, drawn, tables, code(subject, lines))

@@ -1,0 +1,66 @@
+"""What every panel has in common: the model that is explored, and what a panel answers."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from interp.analyses.probing.sweeps import Sweep
+from interp.corpora.sentences import sentence_rows
+from interp.corpora.unigrams import Unigrams
+from interp.figures.figure import Figure
+from interp.models.sites import Model
+from interp.pages.explorer.prepared import Prepared
+
+__all__ = ["MOST_TOKENS", "Answer", "Subject", "code", "token_ids"]
+
+MOST_TOKENS = 256
+"""The most tokens that a text may have in the explorer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The model that is explored, and what was prepared.
+
+    `loading`, `reading` and `probing` are the Python expressions that load the model, the prepared text and the probes.
+    `unigram` has the word frequencies, and `probes` is a saved run of probing, if there is one.
+    """
+
+    model: Model
+    loading: str
+    reading: str
+    prepared: Prepared
+    unigram: Unigrams
+    probes: Sweep | None = None
+    probing: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a panel shows: sentences with their numbers, figures (the first is the main one), tables by heading, and
+    lines for a notebook that give the same numbers."""
+
+    notes: list[str]
+    figures: dict[str, Figure]
+    tables: dict[str, pd.DataFrame]
+    code: str
+
+
+def token_ids(model: Model, text: str) -> list[int]:
+    """The token ids of a text as the model reads it.
+
+    Raises ValueError for a text without tokens, or with more than 256 or than the model's context.
+    """
+    if not text.strip():
+        raise ValueError("there is no text to read; type a sentence")
+    [ids] = sentence_rows(model, [text])
+    if len(ids) > MOST_TOKENS:
+        raise ValueError(f"the text has {len(ids):,} tokens; the explorer shows at most {MOST_TOKENS}: shorten it")
+    return ids
+
+
+def code(subject: Subject, lines: str) -> str:
+    """A cell of a notebook: imports, the line that loads the model, and the other lines."""
+    given = [line for line in lines.splitlines() if line]
+    imports = [line for line in given if line.startswith(("import ", "from "))]
+    others = [line for line in given if line not in imports]
+    return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {subject.loading}", *others, ""])
