@@ -22,6 +22,7 @@ from interp.cli.checking import check
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
 from interp.cli.errors import STOPPED, outcome
+from interp.cli.explore import explore
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
@@ -62,7 +63,7 @@ def _not_imported() -> None:
 
 
 _ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
-_ALONE |= {"check": check, "models": models, "corpora": corpora, "merge": _merge}
+_ALONE |= {"check": check, "explore": explore, "models": models, "corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
     if name in others():
         app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_not_imported)

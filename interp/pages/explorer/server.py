@@ -12,7 +12,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from interp.pages.explorer.app import application
 from interp.pages.explorer.subject import Subject
 
-__all__ = ["served"]
+__all__ = ["listening", "served"]
 
 _HOST = "127.0.0.1"
 _POLICY = (
@@ -28,27 +28,29 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def served(subject: Subject, port: int) -> tuple[BaseWSGIServer, str]:
+def served(subject: Subject, taken: socket.socket) -> tuple[BaseWSGIServer, str]:
     """A server that is ready to run (`serve_forever`), and the address of the page.
+
+    Args:
+        taken: the socket of `listening`, which the server takes over.
+    """
+    port, token = taken.getsockname()[1], secrets.token_urlsafe(16)
+    app = application(subject, f"/{token}/")
+    flask_app: flask.Flask = app.server
+    flask_app.before_request(_refusing(token, port))
+    flask_app.after_request(_policy(app.csp_hashes()))
+    server = make_server(_HOST, port, flask_app, threaded=True, request_handler=_Quiet, fd=taken.fileno())
+    return server, f"http://{_HOST}:{port}/{token}/"
+
+
+def listening(port: int) -> socket.socket:
+    """A socket of this machine.
 
     Args:
         port: 0 for any port that is free.
 
     Raises ValueError for a port that is in use, or that one may not use.
     """
-    listening = _listening(port)
-    port, token = listening.getsockname()[1], secrets.token_urlsafe(16)
-    app = application(subject, f"/{token}/")
-    flask_app: flask.Flask = app.server
-    flask_app.before_request(_refusing(token, port))
-    flask_app.after_request(_policy(app.csp_hashes()))
-    server = make_server(
-        _HOST, port, flask_app, threaded=True, request_handler=_Quiet, fd=listening.detach()
-    )
-    return server, f"http://{_HOST}:{port}/{token}/"
-
-
-def _listening(port: int) -> socket.socket:
     try:
         return socket.create_server((_HOST, port))
     except (OSError, OverflowError) as error:

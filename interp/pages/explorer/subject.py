@@ -1,17 +1,26 @@
 """What every panel has in common: the model that is explored, and what a panel answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 
 from interp.analyses.probing.sweeps import Sweep
+from interp.analyses.registry import load_result
+from interp.corpora import batches
+from interp.corpora.counts import unigrams_of
 from interp.corpora.sentences import sentence_rows
 from interp.corpora.unigrams import Unigrams
 from interp.figures.figure import Figure
+from interp.models import load
+from interp.models.identity import weight_hash
 from interp.models.sites import Model
-from interp.pages.explorer.prepared import Prepared
+from interp.pages.explorer.prepared import Prepared, first_texts, prepared
 
-__all__ = ["MOST_TOKENS", "Answer", "Subject", "code", "token_ids"]
+__all__ = ["MOST_TOKENS", "Answer", "Subject", "code", "subject", "token_ids"]
 
 MOST_TOKENS = 256
 """The most tokens that a text may have in the explorer."""
@@ -45,6 +54,35 @@ class Answer:
     code: str
 
 
+def subject(
+    model: str, options: Mapping[str, Any] = MappingProxyType({}), *, corpus: str = "bundled", probes: Path | None = None
+) -> Subject:
+    """A model by name, with what is prepared of a corpus, and the probes of a saved run.
+
+    Args:
+        options: the keyword arguments of `interp.load`.
+
+    Raises the errors of `interp.load`, ValueError for a model without a tokenizer, and FileNotFoundError or ValueError
+    for a directory without a run of probing, or with one of a model with other weights.
+    """
+    found = None if probes is None else load_result(probes, "probing")
+    loaded = load(model, **options)
+    if found is not None and found.provenance["weight_hash"] != weight_hash(loaded):
+        what = f"the run in {probes} is of {found.provenance['model']}, whose weights are not those of {model}"
+        raise ValueError(f"{what}; probe this model (interp probing), or leave --probes out")
+    text = first_texts(corpus)
+    named = "".join(f", {name}={value!r}" for name, value in options.items())
+    return Subject(
+        loaded,
+        loading=f"interp.load({model!r}{named})",
+        reading=f"interp.corpora.load({corpus!r}, limit={text.limit})",
+        prepared=prepared(loaded, text),
+        unigram=unigrams_of(loaded, batches(loaded, text)),
+        probes=found if isinstance(found, Sweep) else None,
+        probing=f"interp.load_result({str(probes)!r}, 'probing')",
+    )
+
+
 def token_ids(model: Model, text: str) -> list[int]:
     """The token ids of a text as the model reads it.
 
@@ -58,9 +96,9 @@ def token_ids(model: Model, text: str) -> list[int]:
     return ids
 
 
-def code(subject: Subject, lines: str) -> str:
+def code(of: Subject, lines: str) -> str:
     """A cell of a notebook: imports, the line that loads the model, and the other lines."""
     given = [line for line in lines.splitlines() if line]
     imports = [line for line in given if line.startswith(("import ", "from "))]
     others = [line for line in given if line not in imports]
-    return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {subject.loading}", *others, ""])
+    return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {of.loading}", *others, ""])
