@@ -25,16 +25,18 @@ from interp.pages.explorer.predictions import example_token, frequency, probabil
 from interp.pages.explorer.subject import MOST_TOKENS, Answer, Subject, token_ids
 from interp.pages.page import description, plain_title, render, style
 from interp.pages.undrawn import Written
-from interp.results.columns import COMMON, Column, displayed
+from interp.results.columns import COMMON, Column, Displayed, displayed
 from interp.results.result import provenance
+from interp.support.checks import collecting
 from interp.support.paths import short_name
-from interp.support.words import count
+from interp.support.words import count, sentence
 
 __all__ = ["application"]
 
 _SENTENCES = ("The boy who lived by the river hurt himself.", "The boy who lived by the river hurt herself.")
 _PROMPT = "The boy walked to the"
 _MOST_ROWS = 24
+_SMALL = 0.0005
 _WORDS = {"True": "yes", "False": "–"}
 _COLUMNS = {
     **COMMON,
@@ -80,7 +82,7 @@ class _Panel:
     title: str
     question: str
     analysis: str
-    controls: dict[str, Component]
+    controls: dict[str, Any]
     answer: Callable[..., Answer]
 
     @property
@@ -115,9 +117,15 @@ def application(subject: Subject, prefix: str) -> Dash:
 
 def _panels(subject: Subject) -> dict[str, _Panel]:
     cfg = subject.model.cfg
-    layers = {"type": "number", "min": 0, "step": 1, "debounce": True}
-    text = {"type": "text", "debounce": 0.6, "autoComplete": "off"}
-    scales = {"min": 0, "max": 2, "step": 0.05, "marks": {0: "0", 1: "1", 2: "2"}, "updatemode": "mouseup"}
+    layers: dict[str, Any] = {"type": "number", "min": 0, "step": 1, "debounce": True}
+    text: dict[str, Any] = {"type": "text", "debounce": 0.6, "autoComplete": "off"}
+    scales: dict[str, Any] = {
+        "min": 0,
+        "max": 2,
+        "step": 0.05,
+        "marks": {0: "0", 1: "1", 2: "2"},
+        "updatemode": "mouseup",
+    }
     scales["tooltip"] = {"placement": "bottom", "always_visible": True}
     seen = {
         "Sentence": dcc.Input(id="attention-text", value=_SENTENCES[0], **text),
@@ -126,7 +134,7 @@ def _panels(subject: Subject) -> dict[str, _Panel]:
         "Query": dcc.Dropdown(id="attention-query", placeholder="the last token"),
         "Key": dcc.Dropdown(id="attention-key", placeholder="the most attended"),
         "Dimensions to remove": dcc.Input(id="attention-removed", value="", placeholder="such as 48, 12", **text),
-        "": html.Button("Remove the outliers of this block", id="attention-outliers", className="tool"),
+        "": html.Button("Remove the outliers of this block", id="attention-outliers", className="tool", type="button"),
         "Removed from": dcc.RadioItems(["keys", "queries", "residual"], "keys", id="attention-where"),
     }
     ways = {
@@ -134,7 +142,7 @@ def _panels(subject: Subject) -> dict[str, _Panel]:
         "Factor": dcc.Input(id="probability-ratio", value=2, type="number", min=0, step="any", debounce=True),
         "Weights of the dimensions": dcc.RadioItems(list(WEIGHTS), WEIGHTS[0], id="probability-weights"),
     }
-    pair: dict[str, Component] = {
+    pair: dict[str, Any] = {
         "First sentence": dcc.Input(id="grammar-one", value=_SENTENCES[0], **text),
         "Second sentence": dcc.Input(id="grammar-other", value=_SENTENCES[1], **text),
     }
@@ -161,7 +169,7 @@ def _attend(
     if layer is None or head is None:
         cfg = subject.model.cfg
         raise ValueError(f"expected a block in 0 … {cfg.n_layers - 1} and a head in 0 … {cfg.n_heads - 1}")
-    chosen = {"layer": layer, "head": head, "query": query, "key": key}
+    chosen: dict[str, Any] = {"layer": layer, "head": head, "query": query, "key": key}
     return attention(subject, text or "", **chosen, removed=_dims(removed), where=where)
 
 
@@ -184,7 +192,7 @@ def _dims(text: str | None) -> list[int]:
     """The numbers in a list of dimensions."""
     parts = re.findall(r"[^\s,]+", text or "")
     if wrong := [part for part in parts if not re.fullmatch("[0-9]{1,9}", part)]:
-        raise ValueError(f"{wrong[0]!r} is not a dimension; write whole numbers with commas between them, such as 48, 12")
+        raise ValueError(f"{wrong[0]!r} is not a dimension; write whole numbers with commas between them: 48, 12")
     return [int(part) for part in dict.fromkeys(parts)]
 
 
@@ -196,15 +204,16 @@ def _answering(app: Dash, key: str, panel: _Panel, subject: Subject, lock: threa
     def show(*given: Any) -> list[Component]:
         *chosen, dark = given
         try:
-            with lock:
+            caveats: list[str] = []
+            with lock, collecting(caveats):
                 answer = panel.answer(subject, *chosen)
-            return _shown(key, answer, dark=bool(dark))
+            return [*map(_caveat, caveats), *_shown(key, answer, dark=bool(dark))]
         except (ValueError, TypeError) as error:
             said = str(error)
         except Exception as error:
             traceback.print_exc()
             said = f"{type(error).__name__}: {error}; this is probably a mistake in interp: please report it"
-        return [html.P(f"{said[:1].upper()}{said[1:]}.", className="caveat", role="alert")]
+        return [_caveat(said)]
 
     @app.callback(
         Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *[State(*one) for one in values],
@@ -217,11 +226,24 @@ def _answering(app: Dash, key: str, panel: _Panel, subject: Subject, lock: threa
         return dcc.send_string(page, f"{short_name(origin(subject.model).name)}-{key}.html")
 
 
+def _caveat(text: str) -> Component:
+    return html.P(sentence(text), className="caveat", role="alert")
+
+
 def _page(subject: Subject, panel: _Panel, answer: Answer) -> str:
     """What a panel shows, as a page of its own."""
     about = provenance(subject.model, {"prepared_text": subject.reading})
-    parts = (tuple(answer.notes), {}, answer.figures, answer.tables, about)
-    section = Section(next(iter(answer.figures)), (), *parts, columns=_COLUMNS, code=answer.code)
+    section = Section(
+        main=next(iter(answer.figures)),
+        findings=(),
+        notes=tuple(answer.notes),
+        definitions={},
+        figures=answer.figures,
+        tables=answer.tables,
+        provenance=about,
+        columns=_COLUMNS,
+        code=answer.code,
+    )
     name = short_name(about["model"])
     with tempfile.TemporaryDirectory() as directory:
         written = Written(Path(directory) / "index.html")
@@ -266,14 +288,15 @@ def _choosing(app: Dash, subject: Subject) -> None:
 def _layout(subject: Subject, name: str, panels: dict[str, _Panel]) -> Component:
     cfg = subject.model.cfg
     shape = f"{type(subject.model).__name__}, {count(cfg.n_layers, 'block')} of {cfg.d_model:,} dimensions"
+    limit = f"Texts have at most {min(MOST_TOKENS, cfg.n_ctx)} tokens"
     tabs = [
-        html.Button(panel.title, id=f"{key}-tab", role="tab", className="tab", **{"aria-controls": key})
+        html.Button(panel.title, id=f"{key}-tab", role="tab", className="tab", **_aria(controls=key))
         for key, panel in panels.items()
     ]
     return html.Main(
         [
-            html.Header([html.H1(f"interp explore · {name}"), html.P(f"{shape}. Texts have at most {MOST_TOKENS} tokens.")]),
-            html.Div(tabs, className="tabs", role="tablist", **{"aria-label": "Panels"}),
+            html.Header([html.H1(f"interp explore · {name}"), html.P(f"{shape}. {limit}.")]),
+            html.Div(tabs, className="tabs", role="tablist", **_aria(label="Panels")),
             *(_section(key, panel) for key, panel in panels.items()),
             dcc.Store(id="dark"),
         ],
@@ -286,11 +309,19 @@ def _section(key: str, panel: _Panel) -> Component:
         html.Div([html.Label(label, htmlFor=one.id), one] if label else one, className="control")
         for label, one in panel.controls.items()
     ]
-    save = html.Button("Save as HTML", id=f"{key}-save", className="tool")
-    shown = html.Div(id=f"{key}-shown", className="shown", **{"aria-live": "polite"})
-    children = [html.H2(panel.question), html.Div([html.Form([*controls, save]), shown], className="panel")]
-    labelled = {"aria-labelledby": f"{key}-tab"}
-    return html.Section([*children, dcc.Download(id=f"{key}-saved")], id=key, role="tabpanel", **labelled)
+    save = html.Button("Save as HTML", id=f"{key}-save", className="tool", type="button")
+    shown = html.Div(id=f"{key}-shown", className="shown", **_aria(live="polite"))
+    children: list[Component] = [
+        html.H2(panel.question),
+        html.Div([html.Form([*controls, save]), shown], className="panel"),
+    ]
+    children.append(dcc.Download(id=f"{key}-saved"))
+    return html.Section(children, id=key, role="tabpanel", **_aria(labelledby=f"{key}-tab"))
+
+
+def _aria(**named: str) -> dict[str, Any]:
+    """Attributes for those who do not see the page."""
+    return {f"aria-{name}": value for name, value in named.items()}
 
 
 def _shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
@@ -324,9 +355,7 @@ def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
         config={"displayModeBar": False}, style={"height": f"{layout['height'] - 20}px"},
     )  # fmt: skip
     caption = html.Figcaption([html.Strong(title), html.Span(subtitle, className="subtitle")])
-    return html.Figure(
-        [caption, html.Div(graph, role="img", **{"aria-label": description(figure)})], className="figure"
-    )
+    return html.Figure([caption, html.Div(graph, role="img", **_aria(label=description(figure)))], className="figure")
 
 
 def _darkened(part: Any, name: str = "") -> Any:
@@ -350,11 +379,16 @@ def _sheet(heading: str, table: Any) -> Component:
     size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
     head = [html.Th(one.heading.label, title=one.heading.meaning, scope="col") for one in columns]
     body = [
-        html.Tr([html.Td(one.cells[row], className="number" if one.numeric else "") for one in columns])
+        html.Tr([html.Td(_cell(one, row), className="number" if one.numeric else "") for one in columns])
         for row in range(min(len(table), _MOST_ROWS))
     ]
     sheet = html.Table([html.Thead(html.Tr(head)), html.Tbody(body)])
     summary = html.Summary([heading, html.Span(size, className="size")])
-    region = {"role": "region", "aria-label": heading}
-    scroll = html.Div(sheet, className="scroll", tabIndex="0", **region)
+    scroll = html.Div(sheet, className="scroll", tabIndex="0", role="region", **_aria(label=heading))
     return html.Details([summary, scroll], className="table", open=len(table) < _MOST_ROWS)
+
+
+def _cell(column: Displayed, row: int) -> str:
+    """A cell as it is printed; small probabilities with three digits."""
+    value = column.values[row]
+    return f"{value:.3g}" if column.numeric and 0 < abs(value) < _SMALL else column.cells[row]

@@ -1,4 +1,4 @@
-"""The panel on attention: a head's pattern in a sentence, and the dimensions that make the score of a pair of tokens."""
+"""The panel on attention: a head's pattern in a text, and the dimensions that make the score of a pair of tokens."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -38,7 +38,7 @@ for site, seen in [("q", q), ("k", k), ("pattern", pattern)]:
 with model.hooks(fwd_hooks=recipe):
     model(tokens)
 [pattern] = pattern.values()
-pattern[0, head, query, key]  # the attention
+attention = pattern[0, head, query, key]
 """
 _SCORE = """
 from interp.analyses.attention.scores import score_contributions_at
@@ -94,27 +94,30 @@ def attention(
     without = f"without {count(len(removed), 'dimension')} of the {_PLACE[where]}" if removed else ""
     before, after = plain.pattern[head], edited.pattern[head]
     notes = [f"Attention from {pair}: {_change(before[query, key], after[query, key], without, '{:.3f}')}."]
-    drawn = {"pattern": figures.pattern(after, names, f"Attention of block {layer}, head {head}", (query, key), without)}
+    title = f"Attention of block {layer}, head {head}"
+    drawn = {"pattern": figures.pattern(after, names, title, (query, key), without)}
     if removed:
         drawn["change"] = figures.change(after - before, names, without)
     removal = f"interp.hooks.ablate_dims(model, layer, {list(removed)}, where={where!r})" if removed else "[]"
     lines = _PATTERN.format(text=text, layer=layer, head=head, query=query, key=key, recipe=removal)
-    tables = {}
+    tables, numbers = {}, {"attention": float(after[query, key])}
     try:
         table = _contributions(subject, ids, layer, head, query, key, removed)
-        scores = [_score(model, layer, seen, head, query, key) for seen in (plain, edited)]
+        trained, score = (_score(model, layer, seen, head, query, key) for seen in (plain, edited))
     except ValueError as error:
         notes.append(f"Its score is not shown by dimension: {error}.")
     else:
-        rest = scores[0] - table["contribution"].sum()
+        total = table["contribution"].sum()
+        parts = [printed(part, "{:+.3f}") for part in (total, trained - total)]
         notes.append(
-            f"Score: {_change(*scores, without, '{:+.3f} nats')}. As trained, {printed(scores[0] - rest, '{:+.3f}')} "
-            f"comes from {model.cfg.d_model:,} dimensions of the key and {printed(rest, '{:+.3f}')} from the key's bias."
+            f"Score: {_change(trained, score, without, '{:+.3f} nats')}. As trained, {parts[0]} comes from "
+            f"{model.cfg.d_model:,} dimensions of the key and {parts[1]} from the key's bias."
         )
         tables["Contributions of residual dimensions"] = table
         drawn["dimensions"] = figures.contributions(table, f"{names[query]} → {names[key]}")
         lines += _SCORE
-    return Answer(notes, drawn, tables, code(subject, lines))
+        numbers["score"] = score
+    return Answer(notes, drawn, tables, code(subject, lines), numbers)
 
 
 _PLACE = {"keys": "keys", "queries": "queries", "residual": "residual stream"}
@@ -138,8 +141,8 @@ def _seen(model: Model, ids: list[int], layer: int, recipe: Recipe) -> _Seen:
     sites = capture(model, "q", q, layer=layer) + capture(model, "k", k, layer=layer)
     with running(model, [*recipe, *sites, *capture(model, "pattern", pattern, layer=layer)]):
         forward(model, Batch.of([ids]).to(model.W_U.device), layer + 1)
-    [shown] = pattern.values()
-    return _Seen(*q.values(), *k.values(), shown[0].float().cpu().numpy())
+    [queries], [keys], [shown] = q.values(), k.values(), pattern.values()
+    return _Seen(queries, keys, shown[0].float().cpu().numpy())
 
 
 def _score(model: Model, layer: int, seen: _Seen, head: int, query: int, key: int) -> float:

@@ -12,6 +12,7 @@ from interp.figures.figure import Figure
 from interp.figures.style import (
     BLUE,
     CHANCE,
+    COLOURS,
     DIVERGING,
     GREY,
     INK,
@@ -104,14 +105,15 @@ def frequencies(table: pd.DataFrame, scale: float, bias: str) -> Figure:
     out = figure("The next token and word frequency", "word frequency u(w)", "probability p(w)", subtitle=subtitle)
     seen = table[table["unigram"] > 0].sort_values("unigram")
     styles = scale_styles(pd.Series([scale, 1.0]))
-    add_types(out, seen, seen["unigram"], seen["scaled"], {"color": styles[scale]["color"]}, "u = %{x:.2g}<br>p = %{y:.2g}")
+    hover, points = "u = %{x:.2g}<br>p = %{y:.2g}", {"color": styles[scale]["color"]}
+    add_types(out, seen, seen["unigram"], seen["scaled"], points, hover)
     edges = np.geomspace(seen["unigram"].min(), seen["unigram"].max() * (1 + 1e-9), _BINS + 1)
     bins = np.searchsorted(edges, seen["unigram"], side="right") - 1
     centres = np.sqrt(edges[:-1] * edges[1:])
     for of, column in {scale: "scaled", 1.0: "as_trained"}.items():
         means = np.log(seen[column]).groupby(bins).mean().map(np.exp)
         style = styles[of] | {"name": styles[of]["name"] + (" (as trained)" if of == 1 else "")}
-        add_series(out, means.set_axis(centres[means.index]), style, hover="u = %{x:.2g}<br>p = %{y:.2g}")
+        add_series(out, means.set_axis(centres[means.index]), style, hover=hover)
     add_equal(out, edges[0], edges[-1], "p = u")
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
@@ -136,8 +138,8 @@ def achieved(curve: pd.DataFrame, table: pd.DataFrame, token: str) -> Figure:
 def surprisal(words: pd.DataFrame) -> Figure:
     """The surprisal of each word of two sentences."""
     out = panels("Surprisal of every word", "word", subtitle="−log p, in nats")
-    for column, (number, part) in enumerate(words.groupby("sentence"), start=1):
-        name, colour = f"sentence {number + 1}", (BLUE, VERMILION)[column - 1]
+    for column, (sentence, part) in enumerate(words.groupby("sentence", sort=False), start=1):
+        name, colour = f"{sentence} sentence", COLOURS[column - 1]
         texts = [plain_token(_short(text)) for text in part["text"]]
         hover = "%{customdata}<br>%{y:.3f} nats<extra></extra>"
         more = {"name": name, "marker_color": colour, "hovertemplate": hover, "customdata": texts}
@@ -150,8 +152,8 @@ def surprisal(words: pd.DataFrame) -> Figure:
 def probe_scores(scores: pd.DataFrame, title: str) -> Figure:
     """A probe's score at every token of two sentences."""
     out = panels(title, "token", subtitle="above 0: good; trained at the last token")
-    for column, (number, part) in enumerate(scores.groupby("sentence"), start=1):
-        style = {"name": f"sentence {number + 1}", "color": (BLUE, VERMILION)[column - 1], "symbol": SYMBOLS[column - 1]}
+    for column, (sentence, part) in enumerate(scores.groupby("sentence", sort=False), start=1):
+        style = {"name": f"{sentence} sentence", "color": COLOURS[column - 1], "symbol": SYMBOLS[column - 1]}
         texts = [plain_token(_short(token)) for token in part["token"]]
         values = part.set_index("position")["score"]
         add_series(out, values, style, hover="%{customdata}<br>%{y:+.3f}", customdata=texts, panel=column)

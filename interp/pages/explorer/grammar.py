@@ -10,12 +10,15 @@ from interp.support.words import printed
 
 __all__ = ["grammar"]
 
+_NAMES = ("first", "second")
+_SHOWN = ["sentence", "n_tokens", "sum", "per_token", "per_character", "per_byte"]
 _SCORES = """
 from interp.analyses.probing.scores import sentence_scores, word_surprisal
 
 sentences = {sentences}
 scores = sentence_scores(model, sentences)
 words = word_surprisal(model, sentences)
+apart = scores["sum"][0] - scores["sum"][1]
 """
 _PROBE = """
 probe = interp.probing.probe({probing}, {task!r}, {state})
@@ -44,19 +47,22 @@ def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int]
         if apart
         else f"Both sentences have the same probability ({printed(scores['sum'][0], '{:.3f}')} nats)."
     ]
+    if words["surprisal"].isna().any():
+        notes.append("A first word has no surprisal here, because the model reads nothing before it.")
+    words["sentence"] = words["sentence"].map(dict(enumerate(_NAMES)))
     drawn = {"surprisal": figures.surprisal(words)}
-    tables = {"Scores of the sentences, in nats": scores, "Surprisal of words, in nats": words}
+    tables = {"Scores of the sentences, in nats": scores[_SHOWN], "Surprisal of words, in nats": words}
     lines = _SCORES.format(sentences=sentences)
     if probe_of is not None and subject.probes is not None:
         task, state = probe_of
         trained = probe(subject.probes, task, state)
         parts = []
-        for number, sentence in enumerate(sentences):
+        for name, sentence in zip(_NAMES, sentences, strict=True):
             tokens, values = token_scores(model, trained, sentence)
-            named = {"sentence": number, "position": range(len(tokens)), "token": tokens}
+            named = {"sentence": name, "position": range(len(tokens)), "token": tokens}
             parts.append(pd.DataFrame(named | {"score": values}))
         probed = pd.concat(parts, ignore_index=True)
         drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}")
         tables["Score of the probe at every token"] = probed
         lines += _PROBE.format(probing=subject.probing, task=task, state=state)
-    return Answer(notes, drawn, tables, code(subject, lines))
+    return Answer(notes, drawn, tables, code(subject, lines), {"apart": apart})

@@ -27,7 +27,7 @@ from interp.pages.explorer.prepared import Prepared
 from interp.pages.explorer.subject import Answer, Subject, code, token_ids
 from interp.passes.reading import forward
 from interp.support.checks import finite_number
-from interp.support.words import BIAS_MEANING, BIAS_WORD, printed
+from interp.support.words import BIAS_MEANING, BIAS_WORD
 
 __all__ = ["example_token", "frequency", "probability"]
 
@@ -56,7 +56,13 @@ text = {reading}
 mean = torch.tensor(interp.encoding.fit(model, text).mean_input)  # E[h]
 logits += ({scale} - 1) * added_logits(head, mean[None])[0]
 """
-_SOFTMAX = "probabilities = logits.masked_fill(~head.real, -torch.inf).softmax(-1)"
+_SOFTMAX = """
+from interp.corpora.counts import unigrams_of
+
+probabilities = logits.masked_fill(~head.real, -torch.inf).softmax(-1)
+unigram = unigrams_of(model, interp.corpora.batches(model, {reading}))
+frequent = probabilities[torch.tensor(-unigram.distribution).argsort(stable=True)[:{frequent}]].sum()
+"""
 _STEER = """
 from interp.analyses.encoding.steering import steering_report
 
@@ -64,8 +70,8 @@ text = {reading}
 fit = interp.encoding.fit(model, text)
 how = {{"shifts": ["regression", "constant"], "weights": {weights}}}
 report = steering_report(model, fit, tokens=[{token_id}], ratios=[{ratio}], **how)
-report["alpha"] * report["achieved"]  # the achieved probabilities
-# with model.hooks(fwd_hooks=interp.encoding.steer(model, {token_id}, {ratio}, fit, shift="regression")): …
+[achieved] = (report["alpha"] * report["achieved"])[report["weights"] == {chosen!r}]
+recipe = interp.encoding.steer(model, {token_id}, {ratio}, fit, shift="regression", weights={chosen!r})
 """
 
 
@@ -83,7 +89,7 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
         raise ValueError(f"this model has no b_LN, and no E[h]: {subject.prepared.why_no_fit}")
     text = _with_mask(model, text)
     ids = token_ids(model, text)
-    position = ids.index(model.tokenizer.mask_token_id) if is_encoder(model) else len(ids) - 1
+    position = ids.index(tokenizer_of(model).mask_token_id) if is_encoder(model) else len(ids) - 1
     plain = _logits(model, ids, position, [])
     if bias == "ln":
         scaled = _logits(model, ids, position, scale_bias(model, "ln", scale))
@@ -104,21 +110,19 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
     )[head.real.cpu().numpy()]
     table.insert(0, "token", token_names(model, table["token_id"]))
     frequent = table.nlargest(_FREQUENT, "unigram")
-    change = " and ".join(f"{printed(frequent[of].sum(), '{:.3f}')} {how}" for of, how in _HOW.items())
-    change = change.replace("λ", f"λ = {scale:g}")
+    together = [f"{frequent['as_trained'].sum():.3g} as trained", f"{frequent['scaled'].sum():.3g} with λ = {scale:g}"]
     notes = [
         f"The next token after “{_end(text)}”." if not is_encoder(model) else f"The [MASK] of “{_end(text)}”.",
-        f"The {len(frequent)} most frequent words together have probability {change}. "
+        f"The {len(frequent)} most frequent words together have probability {' and '.join(together)}. "
         f"{BIAS_WORD[bias]} is {BIAS_MEANING[bias]}; λ = 1 leaves it as trained, and λ = 0 removes it.",
         f"Word frequencies are those of {subject.unigram.corpus} ({subject.unigram.n_tokens:,} tokens).",
     ]
     best = pd.concat([table.nlargest(_TOP, "scaled"), table.nlargest(_TOP, "as_trained")]).drop_duplicates("token_id")
     tables = {"Most probable next tokens": best.reset_index(drop=True)}
     drawn = {"frequencies": figures.frequencies(table, scale, BIAS_WORD[bias])}
-    return Answer(notes, drawn, tables, code(subject, lines + _SOFTMAX))
-
-
-_HOW = {"as_trained": "as trained", "scaled": "with λ"}
+    lines += _SOFTMAX.format(reading=subject.reading, frequent=_FREQUENT)
+    numbers = {"frequent": float(frequent["scaled"].sum())}
+    return Answer(notes, drawn, tables, code(subject, lines), numbers)
 
 
 def _with_mask(model: Model, text: str) -> str:
@@ -180,17 +184,18 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
     points = [(way, one, steered.achieved(way, weights, one) / p) for way in _SHIFTS for one in possible.tolist()]
     curve = pd.DataFrame(points, columns=["way", "requested", "achieved"])
     shown = table[(table["way"] == "constant") | (table["weights"] == weights)]
-    got = shown.iloc[0]
+    achieved = shown["achieved"].iloc[0]
     notes = [
-        f"{name} has a mean probability of {p:.3g} on the prepared text; {got['requested']:.3g} "
-        f"is requested (× {ratio:g}), and steering along A achieves {got['achieved']:.3g} (× {got['achieved_ratio']:.3g}).",
+        f"{name} has a mean probability of {p:.3g} on the prepared text; {ratio * p:.3g} is requested (× {ratio:g}), "
+        f"and steering along A achieves {achieved:.3g} (× {achieved / p:.3g}).",
         "Along A, −log(factor) u is added to the token's output embedding, with A·u = 1 "
         "(“weights” says how u is spread over the dimensions); constant adds log(factor) to its logit. "
         'interp.encoding.steer(…, shift="exact") finds the constant that achieves what is requested.',
     ]
-    lines = _STEER.format(reading=subject.reading, weights=list(WEIGHTS), token_id=token_id, ratio=ratio)
-    drawn = {"steering": figures.achieved(curve, shown, name)}
-    return Answer(notes, drawn, {"Requested and achieved": table}, code(subject, lines))
+    asked = {"token_id": token_id, "ratio": ratio, "chosen": weights}
+    lines = _STEER.format(reading=subject.reading, weights=list(WEIGHTS), **asked)
+    drawn, tables = {"steering": figures.achieved(curve, shown, name)}, {"Requested and achieved": table}
+    return Answer(notes, drawn, tables, code(subject, lines), {"achieved": float(achieved)})
 
 
 @torch.no_grad()
@@ -209,11 +214,12 @@ def _steered(model: Model, read: Prepared, fit: Fit, token_id: int) -> _Steered:
 
 
 def example_token(subject: Subject) -> str:
-    """A token that can be steered, as one types it; empty if there is none."""
+    """A frequent token that can be steered, as one types it; empty if there is none."""
     fit = subject.prepared.fit
     if fit is None:
         return ""
     tokenizer = tokenizer_of(subject.model)
-    texts = {token_id: tokenizer.decode([token_id]) for token_id in sample_tokens(fit)}
+    frequent = [token_id for token_id, group in sample_tokens(fit).items() if group == "frequent"]
+    texts = {token_id: tokenizer.decode([token_id]) for token_id in frequent}
     typed = [text for token_id, text in texts.items() if encode(tokenizer, [text]) == [[token_id]]]
     return max(typed, key=len, default="").replace(" ", "␣")

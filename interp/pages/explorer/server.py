@@ -1,9 +1,11 @@
 """The server of the explorer, which only this machine can reach, and only with the token in the address."""
 
+import errno
 import hmac
+import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flask
@@ -17,7 +19,8 @@ __all__ = ["listening", "served"]
 _HOST = "127.0.0.1"
 _POLICY = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "style-src 'self' 'unsafe-inline'; script-src 'self' {}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "style-src 'self' 'unsafe-inline'; script-src 'self' {}; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 
 
@@ -53,9 +56,9 @@ def listening(port: int) -> socket.socket:
     """
     try:
         return socket.create_server((_HOST, port))
-    except (OSError, OverflowError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"port {port} of {_HOST} cannot be used ({what}); choose another --port, or 0 for any") from None
+    except OSError as error:
+        what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({os.strerror(error.errno or 0)})"
+        raise ValueError(f"port {port} of this machine {what}; choose another --port, or 0 for any") from None
 
 
 def _refusing(token: str, port: int) -> Callable[[], Any]:
@@ -74,7 +77,7 @@ def _refusing(token: str, port: int) -> Callable[[], Any]:
     return refuse
 
 
-def _policy(hashes: list[str]) -> Callable[[flask.Response], flask.Response]:
+def _policy(hashes: Sequence[str]) -> Callable[[flask.Response], flask.Response]:
     """Let the page load nothing from elsewhere, and tell nobody its address."""
 
     def add(response: flask.Response) -> flask.Response:

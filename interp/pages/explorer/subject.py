@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -45,18 +44,17 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a panel shows: sentences with their numbers, figures (the first is the main one), tables by heading, and
-    lines for a notebook that give the same numbers."""
+    """What a panel shows: sentences with their numbers, figures (the first is the main one), tables by heading, lines
+    for a notebook that give the same numbers, and those of the sentences by their names in the code."""
 
     notes: list[str]
     figures: dict[str, Figure]
     tables: dict[str, pd.DataFrame]
     code: str
+    numbers: dict[str, float]
 
 
-def subject(
-    model: str, options: Mapping[str, Any] = MappingProxyType({}), *, corpus: str = "bundled", probes: Path | None = None
-) -> Subject:
+def subject(model: str, options: Mapping[str, Any], *, corpus: str = "bundled", probes: Path | None = None) -> Subject:
     """A model by name, with what is prepared of a corpus, and the probes of a saved run.
 
     Args:
