@@ -126,7 +126,6 @@ def _panels(subject: Subject) -> dict[str, _Panel]:
         "marks": {0: "0", 1: "1", 2: "2"},
         "updatemode": "mouseup",
     }
-    scales["tooltip"] = {"placement": "bottom", "always_visible": True}
     seen = {
         "Sentence": dcc.Input(id="attention-text", value=_SENTENCES[0], **text),
         f"Block, 0 to {cfg.n_layers - 1}": dcc.Input(id="attention-layer", value=0, max=cfg.n_layers - 1, **layers),
@@ -134,13 +133,13 @@ def _panels(subject: Subject) -> dict[str, _Panel]:
         "Query": dcc.Dropdown(id="attention-query", placeholder="the last token"),
         "Key": dcc.Dropdown(id="attention-key", placeholder="the most attended"),
         "Dimensions to remove": dcc.Input(id="attention-removed", value="", placeholder="such as 48, 12", **text),
-        "": html.Button("Remove the outliers of this block", id="attention-outliers", className="tool", type="button"),
-        "Removed from": dcc.RadioItems(["keys", "queries", "residual"], "keys", id="attention-where"),
+        "": html.Button("Remove the outliers", id="attention-outliers", className="tool", type="button"),
+        "Removed from": dcc.RadioItems(["keys", "queries", "residual"], "keys", id="attention-where", inline=True),
     }
     ways = {
         "Token (␣ is a space)": dcc.Input(id="probability-token", value=example_token(subject), **text),
         "Factor": dcc.Input(id="probability-ratio", value=2, type="number", min=0, step="any", debounce=True),
-        "Weights of the dimensions": dcc.RadioItems(list(WEIGHTS), WEIGHTS[0], id="probability-weights"),
+        "Weights of the dimensions": dcc.RadioItems(list(WEIGHTS), WEIGHTS[0], id="probability-weights", inline=True),
     }
     pair: dict[str, Any] = {
         "First sentence": dcc.Input(id="grammar-one", value=_SENTENCES[0], **text),
@@ -306,7 +305,7 @@ def _layout(subject: Subject, name: str, panels: dict[str, _Panel]) -> Component
 
 def _section(key: str, panel: _Panel) -> Component:
     controls = [
-        html.Div([html.Label(label, htmlFor=one.id), one] if label else one, className="control")
+        html.Div([html.Label(label, htmlFor=one.id), one] if label else one, className=f"control {one.id}")
         for label, one in panel.controls.items()
     ]
     save = html.Button("Save as HTML", id=f"{key}-save", className="tool", type="button")
@@ -348,11 +347,12 @@ def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
     title, subtitle = plain_title(figure), figure.layout.title.subtitle.text or ""
     drawn = figure.to_dict()
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": {"l": 56, "r": 12, "t": 44, "b": 48}}
+    top = 44 if any(trace.name for trace in figure.data) else 14
+    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": {"l": 56, "r": 12, "t": top, "b": 48}}
     drawn = {"data": drawn["data"], "layout": layout}
     graph = dcc.Graph(
         id=f"{key}-{name}", figure=_darkened(drawn) if dark else drawn, responsive=True,
-        config={"displayModeBar": False}, style={"height": f"{layout['height'] - 20}px"},
+        config={"displayModeBar": False}, style={"height": f"min({layout['height'] - 20}px, 105vw)"},
     )  # fmt: skip
     caption = html.Figcaption([html.Strong(title), html.Span(subtitle, className="subtitle")])
     return html.Figure([caption, html.Div(graph, role="img", **_aria(label=description(figure)))], className="figure")

@@ -96,8 +96,6 @@ def attention(
     notes = [f"Attention from {pair}: {_change(before[query, key], after[query, key], without, '{:.3f}')}."]
     title = f"Attention of block {layer}, head {head}"
     drawn = {"pattern": figures.pattern(after, names, title, (query, key), without)}
-    if removed:
-        drawn["change"] = figures.change(after - before, names, without)
     removal = f"interp.hooks.ablate_dims(model, layer, {list(removed)}, where={where!r})" if removed else "[]"
     lines = _PATTERN.format(text=text, layer=layer, head=head, query=query, key=key, recipe=removal)
     tables, numbers = {}, {"attention": float(after[query, key])}
@@ -117,6 +115,8 @@ def attention(
         drawn["dimensions"] = figures.contributions(table, f"{names[query]} → {names[key]}")
         lines += _SCORE
         numbers["score"] = score
+    if removed:
+        drawn["change"] = figures.change(after - before, names, without)
     return Answer(notes, drawn, tables, code(subject, lines), numbers)
 
 

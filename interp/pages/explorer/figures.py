@@ -14,7 +14,6 @@ from interp.figures.style import (
     CHANCE,
     COLOURS,
     DIVERGING,
-    GREY,
     INK,
     LOG,
     SYMBOLS,
@@ -30,14 +29,13 @@ from interp.figures.style import (
 __all__ = ["achieved", "change", "contributions", "frequencies", "pattern", "probe_scores", "surprisal"]
 
 _MOST_DIMENSIONS = 16
-_MOST_LABELS = 48
+_MOST_LABELS = 24
 _LONGEST = 14
 _BINS = 16
 _TICKS = [digit * 10.0**power for power in range(-4, 4) for digit in (1, 2, 5)]
 _KINDS = {
-    "removed": {"name": "removed", "color": GREY},
-    "outlier": {"name": "outlier dimension", "color": VERMILION},
-    "other": {"name": "other dimension", "color": BLUE},
+    True: {"name": "outlier dimension", "color": VERMILION},
+    False: {"name": "other dimension", "color": BLUE},
 }
 
 
@@ -75,7 +73,7 @@ def _add_tokens(
     ticks = {"tickmode": "array", "tickvals": places, "ticktext": names, "showgrid": False, "constrain": "domain"}
     out.update_xaxes(ticks, tickangle=-60)
     out.update_yaxes(ticks, autorange="reversed", scaleanchor="x")
-    out.update_layout(height=max(420, min(760, 180 + 22 * len(tokens))))
+    out.update_layout(height=max(420, min(680, 180 + 22 * len(tokens))))
 
 
 def _short(token: str) -> str:
@@ -84,16 +82,16 @@ def _short(token: str) -> str:
 
 def contributions(table: pd.DataFrame, pair: str) -> Figure:
     """The largest contributions of dimensions to a score."""
-    subtitle = "attention score divided by √d_head, in nats, as trained"
+    subtitle = "in nats, as trained" + ("; hatched: removed" if table["removed"].any() else "")
     out = figure(f"What makes the score of {plain(pair)}", "dimension", "contribution", subtitle=subtitle)
     shown = table.head(_MOST_DIMENSIONS)
-    kinds = np.where(shown["removed"], "removed", np.where(shown["outlier"], "outlier", "other"))
-    for kind, style in _KINDS.items():
-        part = shown[kinds == kind]
+    for outlier, style in _KINDS.items():
+        part = shown[shown["outlier"] == outlier]
         if len(part):
+            look = {"name": style["name"], "marker_color": style["color"]}
+            look["marker_pattern_shape"] = np.where(part["removed"], "/", "").tolist()
             hover = "dimension %{x}<br>%{y:+.4f} nats<extra></extra>"
-            look = {"name": style["name"], "marker_color": style["color"], "hovertemplate": hover}
-            out.add_bar(x=part["dim"].astype(str), y=part["contribution"], **look)
+            out.add_bar(x=part["dim"].astype(str), y=part["contribution"], hovertemplate=hover, **look)
     order = shown["dim"].astype(str).tolist()
     return out.update_xaxes(type="category", categoryorder="array", categoryarray=order).update_layout(height=360)
 
