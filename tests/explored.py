@@ -71,3 +71,13 @@ def answered(address: str, panel: str, **changes: Any) -> Any:
 def sentences(shown: Any) -> list[str]:
     """The paragraphs of what a panel shows."""
     return [part["props"]["children"] for part in shown if part["type"] == "P"]
+
+
+def ids(part: Any) -> list[str]:
+    """The ids of components, and of those in them."""
+    if isinstance(part, list):
+        return [name for one in part for name in ids(one)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["props"]["id"]] if "namespace" in part and "id" in part["props"] else []
+    return own + [name for one in part.values() for name in ids(one)]

@@ -1,5 +1,6 @@
 """The explorer in a browser."""
 
+import json
 from urllib.parse import urlsplit
 
 from browser import Browser
@@ -11,19 +12,19 @@ from interp.pages.explorer.predictions import frequency, probability
 from interp.pages.explorer.subject import subject
 
 PANELS = ("attention", "frequency", "probability", "grammar")
-SETTLED = """(async () => {
+WAIT = """(async () => {
   for (let i = 0; i < 150; i++) {
     await new Promise(done => setTimeout(done, 100));
-    const shown = document.querySelector('section:not([hidden]) .shown');
-    if (shown?.innerText.includes(TEXT)) return true;
+    if (READY) return;
   }
-  throw new Error('not shown: ' + TEXT + '; ' + document.querySelector('section:not([hidden])')?.innerText);
+  throw new Error('not in time: ' + document.querySelector('section:not([hidden])')?.innerText);
 })()"""
 
 
 def shows(browser: Browser, text: str) -> None:
     """Wait until the panel in front shows a text."""
-    browser.run(SETTLED.replace("TEXT", repr(text)))
+    shown = "document.querySelector('section:not([hidden]) .shown')?.innerText"
+    browser.run(WAIT.replace("READY", f"{shown}?.includes({json.dumps(text)})"))
 
 
 def typed(browser: Browser, selector: str, text: str) -> None:
@@ -41,8 +42,7 @@ def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
         browser.resize(1400)
         browser.dark(False)
         browser.call("Page.navigate", url=address)
-        browser.run("new Promise(done => { const wait = () => document.querySelector('#attention-pattern .main-svg')"
-                    " ? done() : setTimeout(wait, 100); wait() })")  # fmt: skip
+        shows(browser, attention(found, "The boy who lived by the river hurt himself.").notes[1])
 
         text = "The girl who saw the king hurt herself."
         typed(browser, "#attention-text", text)
@@ -53,6 +53,17 @@ def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
         shows(browser, attention(found, text, layer=2, removed=outliers).notes[1])
         browser.click("#attention-where label:nth-of-type(3)")
         shows(browser, attention(found, text, layer=2, removed=outliers, where="residual").notes[0])
+
+        browser.click("#attention-figure-pattern .nsewdrag")
+        chosen = "dash_component_api.getLayout('attention-{}').props.value"
+        pair = {name: browser.run(f"{WAIT.replace('READY', chosen.format(name) + ' !== null')}.then(() => "
+                                  f"{chosen.format(name)})") for name in ("query", "key")}  # fmt: skip
+        shows(browser, attention(found, text, layer=2, removed=outliers, where="residual", **pair).notes[0])
+        removed = "dash_component_api.getLayout('attention-removed').props.value"
+        before = browser.run(removed)
+        browser.click("#attention-figure-dimensions .point path")
+        after = browser.run(f"{WAIT.replace('READY', f'{removed} !== {before!r}')}.then(() => {removed})")
+        assert len(set(before.split(", ")) ^ set(after.split(", "))) == 1
 
         browser.run("document.getElementById('attention-tab').focus()")
         browser.press("ArrowRight")

@@ -105,7 +105,7 @@ def test_frequency_is_that_of_a_model_with_another_bias(explored, scale):
         edited.ln_final.b *= scale
         logits = edited(torch.tensor(interp.corpora.sentences.sentence_rows(found.model, ["The boy walked to the"])))
     p = logits[0, -1].double().softmax(-1).numpy()
-    table = shown.tables["Most probable next tokens"]
+    table = shown.tables["Most probable tokens"]
     np.testing.assert_allclose(table["scaled"], p[table["token_id"]], **EXACT)
     assert p.argmax() in set(table["token_id"])
     most = np.argsort(-found.unigram.distribution, kind="stable")[:100]
@@ -118,7 +118,7 @@ def test_an_encoder_predicts_its_mask(explored):
     tokens = torch.tensor(interp.corpora.sentences.sentence_rows(found.model, ["The [MASK] walked home."]))
     place = tokens[0].tolist().index(found.model.tokenizer.mask_token_id)
     p = found.model(tokens)[0, place].softmax(-1).detach().numpy()
-    table = shown.tables["Most probable next tokens"]
+    table = shown.tables["Most probable tokens"]
     np.testing.assert_allclose(table["as_trained"], p[table["token_id"]], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(table["scaled"], table["as_trained"], **EXACT)
     assert "[MASK]" in frequency(found, "The boy walked to the").code
@@ -132,7 +132,7 @@ def test_without_b_LN_the_mean_input_is_scaled(toy):
     _, cache = model.run_with_cache(ids)
     h = (cache["ln_final.hook_normalized"][0, -1] * model.ln_final.w).double()
     p = ((h - 0.75 * mean) @ model.W_U.double() + model.b_U.double()).softmax(-1).detach().numpy()
-    table = shown.tables["Most probable next tokens"]
+    table = shown.tables["Most probable tokens"]
     np.testing.assert_allclose(table["scaled"], p[table["token_id"]], **EXACT)
     assert "E[h] is the mean input" in " ".join(shown.notes)
 

@@ -5,12 +5,14 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from explored import CONTROLS, answered, request, running, sentences
+from explored import CONTROLS, answered, ids, request, running, sentences
 from naming import naming
 
+import interp
 from interp.cli.app import main
 from interp.models.running import active_hooks
 from interp.pages.explorer import attention as attention_panel
@@ -91,6 +93,20 @@ def test_nothing_leaves_the_machine(tmp_path, monkeypatch, no_network):
             assert sentences(answered(place, panel, **changes))
     with pytest.raises(AssertionError, match="the address of"):
         socket.create_connection(("127.0.0.2", 80), timeout=1)
+
+
+def test_every_component_has_an_id_of_its_own(tmp_path, found):
+    pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+    how = {"states": [6], "l0_strengths": [0.2], "methods": ["l0"], "controls": ["none"], "progress": False}
+    study = interp.probing.study(found.model, pairs, **how)
+    with running(replace(found, probes=study)) as place:
+        names = ids(json.loads(request(place, "_dash-layout")[1]))
+        assert "grammar-probe" in names
+        changes = {"attention": {"removed": "3"}, "grammar": {"probe": "6 reflexive_number"}}
+        shown = {panel: answered(place, panel, **changes.get(panel, {})) for panel in CONTROLS}
+    names += ids([*shown.values()])
+    assert len(set(names)) == len(names)
+    assert {"attention-figure-pattern", "attention-figure-dimensions", "grammar-figure-probe"} <= set(names)
 
 
 def test_two_tabs_get_the_numbers_of_one(address):

@@ -146,9 +146,10 @@ def _panels(subject: Subject) -> dict[str, _Panel]:
         "Second sentence": dcc.Input(id="grammar-other", value=_SENTENCES[1], **text),
     }
     if subject.probes is not None:
-        probes = subject.probes.neurons[["task", "state"]].drop_duplicates().itertuples(index=False)
+        neurons = subject.probes.neurons.query("gate > 0")  # a probe without open gates has no scores
+        probes = neurons[["task", "state"]].drop_duplicates().itertuples(index=False)
         options = [{"label": f"{task}, state {state}", "value": f"{state} {task}"} for task, state in probes]
-        pair["Probe"] = dcc.Dropdown(options, options[0]["value"], id="grammar-probe", clearable=False)
+        pair["Probe"] = dcc.Dropdown(options, options[0]["value"] if options else None, id="grammar-probe")
     prompt = {
         "Text": dcc.Input(id="frequency-text", value=_PROMPT, **text),
         "λ": dcc.Slider(id="frequency-scale", value=0, **scales),
@@ -219,9 +220,11 @@ def _answering(app: Dash, key: str, panel: _Panel, subject: Subject, lock: threa
         prevent_initial_call=True,
     )  # fmt: skip
     def save(_: int, *chosen: Any) -> Any:
-        with lock:
-            answer = panel.answer(subject, *chosen)
-            page = _page(subject, panel, answer)
+        try:
+            with lock:
+                page = _page(subject, panel, panel.answer(subject, *chosen))
+        except (ValueError, TypeError):  # what is shown says so
+            return no_update
         return dcc.send_string(page, f"{short_name(origin(subject.model).name)}-{key}.html")
 
 
@@ -256,10 +259,10 @@ def _choosing(app: Dash, subject: Subject) -> None:
     @app.callback(
         Output("attention-query", "options"), Output("attention-key", "options"),
         Output("attention-query", "value"), Output("attention-key", "value"),
-        Input("attention-text", "value"), Input("attention-pattern", "clickData", allow_optional=True),
+        Input("attention-text", "value"), Input("attention-figure-pattern", "clickData", allow_optional=True),
     )  # fmt: skip
     def tokens(text: str | None, click: Any) -> tuple[Any, ...]:
-        if ctx.triggered_id == "attention-pattern" and click:
+        if ctx.triggered_id == "attention-figure-pattern" and click:
             point = click["points"][0]
             return no_update, no_update, point["y"], point["x"]
         try:
@@ -271,7 +274,7 @@ def _choosing(app: Dash, subject: Subject) -> None:
 
     @app.callback(
         Output("attention-removed", "value"),
-        Input("attention-dimensions", "clickData", allow_optional=True), Input("attention-outliers", "n_clicks"),
+        Input("attention-figure-dimensions", "clickData", allow_optional=True), Input("attention-outliers", "n_clicks"),
         State("attention-removed", "value"), State("attention-layer", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def removed(click: Any, _: int | None, text: str | None, layer: int | None) -> Any:
@@ -351,7 +354,7 @@ def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
     layout = drawn["layout"] | {"title": None, "legend": legend, "margin": {"l": 56, "r": 12, "t": top, "b": 48}}
     drawn = {"data": drawn["data"], "layout": layout}
     graph = dcc.Graph(
-        id=f"{key}-{name}", figure=_darkened(drawn) if dark else drawn, responsive=True,
+        id=f"{key}-figure-{name}", figure=_darkened(drawn) if dark else drawn, responsive=True,
         config={"displayModeBar": False}, style={"height": f"min({layout['height'] - 20}px, 105vw)"},
     )  # fmt: skip
     caption = html.Figcaption([html.Strong(title), html.Span(subtitle, className="subtitle")])
@@ -378,9 +381,10 @@ def _sheet(heading: str, table: Any) -> Component:
     columns = displayed(table.head(_MOST_ROWS), _COLUMNS)
     size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
     head = [html.Th(one.heading.label, title=one.heading.meaning, scope="col") for one in columns]
+    kinds = ["number" if one.numeric else "" for one in columns]
     body = [
-        html.Tr([html.Td(_cell(one, row), className="number" if one.numeric else "") for one in columns])
-        for row in range(min(len(table), _MOST_ROWS))
+        html.Tr([html.Td(cell, className=kind) for cell, kind in zip(row, kinds, strict=True)])
+        for row in zip(*map(_cells, columns), strict=True)
     ]
     sheet = html.Table([html.Thead(html.Tr(head)), html.Tbody(body)])
     summary = html.Summary([heading, html.Span(size, className="size")])
@@ -388,7 +392,7 @@ def _sheet(heading: str, table: Any) -> Component:
     return html.Details([summary, scroll], className="table", open=len(table) < _MOST_ROWS)
 
 
-def _cell(column: Displayed, row: int) -> str:
-    """A cell as it is printed; small probabilities with three digits."""
-    value = column.values[row]
-    return f"{value:.3g}" if column.numeric and 0 < abs(value) < _SMALL else column.cells[row]
+def _cells(column: Displayed) -> list[str]:
+    """A column as it is printed; one with small probabilities with three digits."""
+    sizes = [abs(value) for value in column.values if column.numeric and value]
+    return [f"{value:.3g}" for value in column.values] if min(sizes, default=1) < _SMALL else column.cells

@@ -97,10 +97,12 @@ def contributions(table: pd.DataFrame, pair: str) -> Figure:
 
 
 def frequencies(table: pd.DataFrame, scale: float, bias: str) -> Figure:
-    """Next-token probabilities against word frequency, as trained and with a bias scaled by λ: points for types, lines
+    """Predicted probabilities against word frequency, as trained and with a bias scaled by λ: points for types, lines
     for the geometric means of types of a frequency."""
     subtitle = f"{bias} scaled by λ; lines: geometric mean over words of that frequency"
-    out = figure("The next token and word frequency", "word frequency u(w)", "probability p(w)", subtitle=subtitle)
+    out = figure(
+        "Predicted probability and word frequency", "word frequency u(w)", "probability p(w)", subtitle=subtitle
+    )
     seen = table[table["unigram"] > 0].sort_values("unigram")
     styles = scale_styles(pd.Series([scale, 1.0]))
     hover, points = "u = %{x:.2g}<br>p = %{y:.2g}", {"color": styles[scale]["color"]}
@@ -147,9 +149,9 @@ def surprisal(words: pd.DataFrame) -> Figure:
     return out.update_yaxes(title_text="surprisal", range=[0, 1.05 * most if most > 0 else 1])
 
 
-def probe_scores(scores: pd.DataFrame, title: str) -> Figure:
-    """A probe's score at every token of two sentences."""
-    out = panels(title, "token", subtitle="above 0: good; trained at the last token")
+def probe_scores(scores: pd.DataFrame, title: str, place: str) -> Figure:
+    """A probe's score at every token of two sentences, with the token at which it was trained."""
+    out = panels(title, "token", subtitle=f"above 0: good; it was trained at {place}")
     for column, (sentence, part) in enumerate(scores.groupby("sentence", sort=False), start=1):
         style = {"name": f"{sentence} sentence", "color": COLOURS[column - 1], "symbol": SYMBOLS[column - 1]}
         texts = [plain_token(_short(token)) for token in part["token"]]

@@ -11,6 +11,7 @@ from interp.support.words import printed
 __all__ = ["grammar"]
 
 _NAMES = ("first", "second")
+_TRAINED_AT = {"eos": "the last token", "cls": "the first token"}
 _SHOWN = ["sentence", "n_tokens", "sum", "per_token", "per_character", "per_byte"]
 _SCORES = """
 from interp.analyses.probing.scores import sentence_scores, word_surprisal
@@ -62,7 +63,8 @@ def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int]
             named = {"sentence": name, "position": range(len(tokens)), "token": tokens}
             parts.append(pd.DataFrame(named | {"score": values}))
         probed = pd.concat(parts, ignore_index=True)
-        drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}")
+        place = _TRAINED_AT.get(subject.probes.provenance.get("position", ""), "another token")
+        drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}", place)
         tables["Score of the probe at every token"] = probed
         lines += _PROBE.format(probing=subject.probing, task=task, state=state)
     return Answer(notes, drawn, tables, code(subject, lines), {"apart": apart})

@@ -118,7 +118,7 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
         f"Word frequencies are those of {subject.unigram.corpus} ({subject.unigram.n_tokens:,} tokens).",
     ]
     best = pd.concat([table.nlargest(_TOP, "scaled"), table.nlargest(_TOP, "as_trained")]).drop_duplicates("token_id")
-    tables = {"Most probable next tokens": best.reset_index(drop=True)}
+    tables = {"Most probable tokens": best.reset_index(drop=True)}
     drawn = {"frequencies": figures.frequencies(table, scale, BIAS_WORD[bias])}
     lines += _SOFTMAX.format(reading=subject.reading, frequent=_FREQUENT)
     numbers = {"frequent": float(frequent["scaled"].sum())}
