@@ -14,6 +14,7 @@ from naming import naming
 
 import interp
 from interp.cli.app import main
+from interp.models.identity import Origin
 from interp.models.running import active_hooks
 from interp.pages.explorer import attention as attention_panel
 from interp.pages.explorer.attention import attention
@@ -70,6 +71,12 @@ def test_the_page_is_for_this_machine_alone(address):
         assert request(f"http://{own}/{'x' * 22}/", path, sent)[0] == 403, "another token"
     assert request(address, Origin=f"http://{own}")[0] == 200
     assert request(address, Host=f"localhost:{place.port}")[0] == 200
+
+
+def test_the_name_of_a_model_is_shown_literally(found, monkeypatch):
+    monkeypatch.setattr(found.model, "interp_origin", Origin("</title><script>alert(1)</script>", None, None))
+    with running(found) as place:
+        assert "<title>interp explore · script&gt;</title>" in request(place)[1]
 
 
 def test_the_page_may_load_nothing_from_elsewhere(address):

@@ -3,6 +3,7 @@
 import re
 import threading
 import traceback
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def application(subject: Subject, prefix: str) -> Dash:
         "interp.pages.explorer",
         url_base_pathname=prefix,
         assets_folder=str(Path(__file__).parent / "assets"),
-        title=f"interp explore · {name}",
+        title=f"interp explore · {escape(name)}",
         update_title="",
         suppress_callback_exceptions=True,  # figures exist only once a panel has answered
         index_string=_INDEX.replace("FONTS", FONTS).replace("STYLE", style()),
