@@ -4,9 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := interp tests tools benchmarks notebooks docs
 
-DEMO := demo-tiny-bert demo-tiny-gpt2
-
-.PHONY: test test-tl4 check slow published published-tests lint types types-for-pyright lowest notebooks demo $(DEMO) bench docs clean
+.PHONY: test test-tl4 check slow published published-tests lint types types-for-pyright lowest notebooks demo bench docs clean
 
 # pip would compile all 20,000 files of a venv, which takes a minute. Instead, what the tests import is compiled once, at
 # the end of the installation.
@@ -70,12 +68,8 @@ lowest: $(STAMP)
 notebooks: $(STAMP)
 	$(PYTEST) --nbmake notebooks
 
-# The models are small, so that one thread each is faster than two threads for one after the other
 demo: $(STAMP)
-	$(MAKE) --no-print-directory -j 2 $(DEMO)
-	$(BIN)/interp page runs/demo
-$(DEMO): demo-%: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/interp report --model $* --out runs/demo/$* --overwrite --pair-limit 40 > /dev/null
+	$(BIN)/python tools/demo.py
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -1,13 +1,12 @@
 """The README's picture: one figure per question, from the results of a run.
 
-    interp report --model tiny-bert --out runs/tiny-bert
-    python docs/picture.py runs/tiny-bert
+    make demo
+    python docs/picture.py
 
-Writes docs/picture.png. Needs kaleido and Pillow, and Chromium or Chrome.
+Writes docs/picture.png: all-MiniLM-L6-v2 for attention and probes, SmolLM2 for the other questions. Needs kaleido and Pillow, and Chromium or Chrome.
 """
 
 import io
-import sys
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -22,12 +21,17 @@ from interp.analyses.probing import ProbingStudy
 WIDTH, HEIGHT, SCALE = 760, 420, 1.5
 
 
-def figures(run: Path) -> list[go.Figure]:
+DEMO = Path(__file__).parents[1] / "runs/demo"
+SMOLLM2 = DEMO / "SmolLM2-135M-Instruct (4-bit, dequantised)"
+MINILM = DEMO / "all-MiniLM-L6-v2"
+
+
+def figures() -> list[go.Figure]:
     return [
-        plots.bias_ratio(BiasEffect.load(run), "ln"),
-        plots.dimension_means(AttentionStudy.load(run)),
-        plots.probability_fit(EncodingStudy.load(run)),
-        plots.sparse_probes(ProbingStudy.load(run)),
+        plots.bias_ratio(BiasEffect.load(SMOLLM2), "mean"),
+        plots.ablation(AttentionStudy.load(MINILM), "cls"),
+        plots.probability_fit(EncodingStudy.load(SMOLLM2)),
+        plots.sparse_probes(ProbingStudy.load(MINILM)),
     ]
 
 
@@ -36,8 +40,8 @@ def drawn(figure: go.Figure) -> Image.Image:
     return Image.open(io.BytesIO(figure.to_image("png", width=WIDTH, height=HEIGHT, scale=SCALE)))
 
 
-def main(run: Path) -> None:
-    tiles = [drawn(figure) for figure in figures(run)]
+def main() -> None:
+    tiles = [drawn(figure) for figure in figures()]
     width, height = tiles[0].size
     picture = Image.new("RGB", (2 * width, 2 * height), "white")
     for number, tile in enumerate(tiles):
@@ -46,4 +50,4 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
