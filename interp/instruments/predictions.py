@@ -159,7 +159,7 @@ class MeanPredictions(LogitsObserver):
         check_vocabulary(model)
         described = [dict(vars(v), shift=None if v.shift is None else fingerprint(v.shift)) for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
-        names = [trunk_output(model)] if self._scales_fc else [hook_name(model, item) for item in self.reads]
+        names = [trunk_output(model)] if self._scales_fc else [hook_name(model, site) for site in self.reads]
         options: dict[str, Any] = {"variants": described, "grouped": grouped}
         for name, of_type in {"classes": classes, "bands": bands}.items():
             options[name] = None if of_type is None else fingerprint(of_type)
@@ -169,7 +169,7 @@ class MeanPredictions(LogitsObserver):
         device = model.W_U.device
         self._classes = torch.as_tensor(np.arange(d_vocab) if classes is None else classes, device=device)
         self._band_of = None if bands is None else torch.as_tensor(bands, device=device)
-        self._bands = [] if bands is None else [np.flatnonzero(bands == item) for item in range(bands.max() + 1)]
+        self._bands = [] if bands is None else [np.flatnonzero(bands == band) for band in range(bands.max() + 1)]
         if any(v.shift is not None for v in variants):
             self.head.refuse_cap("a vector added to them is not an edit of its head")
         if self._scales_fc:
