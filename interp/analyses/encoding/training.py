@@ -24,7 +24,7 @@ from interp.models.sites import Model, is_encoder
 from interp.passes.reading import observe
 from interp.support.checks import whole_number
 
-__all__ = ["COLUMNS", "checkpoints", "dynamics"]
+__all__ = ["COLUMNS", "checkpoints", "dynamics", "halfway"]
 
 COLUMNS = ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
 
@@ -111,3 +111,38 @@ def dynamics(
     if not rows:
         raise ValueError("there is no checkpoint; expected an iterable of (step, model)")
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def halfway(dynamics: pd.DataFrame) -> pd.DataFrame:
+    """Find how early each measure of a training run is learnt.
+
+    A measure v is halfway at the first checkpoint t from which on |v_t − v_T| ≤ ½ |v_0 − v_T| holds, where v_0 is its
+    value at the first checkpoint and v_T that at the last. A correlation that is undefined at first, because b_LN is
+    zero, counts as 0 there.
+
+    Args:
+        dynamics: the table of `dynamics`, or that of a study.
+
+    Returns a table (measure, first, last, step, loss_share): v_0, v_T, the step t, and by what share of its whole
+    change the loss has changed until then. It describes one run, and has no interval.
+
+    Raises ValueError for fewer than three checkpoints.
+
+    Examples:
+        >>> run = {"step": [0, 10, 20, 30], "adj_r2": [1.0, 0.9, 0.8, 0.8], "spearman": [np.nan, 0.5, 0.6, 0.6]}
+        >>> table = halfway(pd.DataFrame(run | {"kl_unigram_model": [2.0, 1.9, 1.0, 0.0], "loss": [9.0, 8.0, 5.0, 4.0]}))
+        >>> table[["measure", "step", "loss_share"]].values.tolist()
+        [['adj_r2', 10, 0.2], ['spearman', 10, 0.2], ['kl_unigram_model', 20, 0.8], ['loss', 20, 0.8]]
+    """
+    table = dynamics.sort_values("step", ignore_index=True)
+    if len(table) < 3:
+        raise ValueError(f"found {len(table)} checkpoints; how early a measure is learnt needs at least 3")
+    loss_share = (table["loss"] - table["loss"].iloc[0]) / (table["loss"].iloc[-1] - table["loss"].iloc[0])
+    rows = []
+    for measure in COLUMNS[1:]:
+        values = table[measure].fillna(0.0).to_numpy()
+        first, last = values[[0, -1]]
+        far = np.abs(values - last) > np.abs(first - last) / 2
+        halfway_at = len(far) - int(np.argmax(far[::-1])) if far.any() else 0
+        rows.append((measure, first, last, table["step"][halfway_at], loss_share[halfway_at]))
+    return pd.DataFrame(rows, columns=["measure", "first", "last", "step", "loss_share"])
