@@ -3,7 +3,8 @@
     make demo
     python docs/picture.py
 
-Writes docs/picture.png: all-MiniLM-L6-v2 for attention and probes, SmolLM2 for the other questions. Needs kaleido and Pillow, and Chromium or Chrome.
+Writes docs/picture.png: all-MiniLM-L6-v2 for attention and probes, SmolLM2 for the other questions. Needs kaleido and
+Pillow, and Chromium or Chrome.
 """
 
 import io

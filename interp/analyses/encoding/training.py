@@ -130,7 +130,8 @@ def halfway(dynamics: pd.DataFrame) -> pd.DataFrame:
 
     Examples:
         >>> run = {"step": [0, 10, 20, 30], "adj_r2": [1.0, 0.9, 0.8, 0.8], "spearman": [np.nan, 0.5, 0.6, 0.6]}
-        >>> table = halfway(pd.DataFrame(run | {"kl_unigram_model": [2.0, 1.9, 1.0, 0.0], "loss": [9.0, 8.0, 5.0, 4.0]}))
+        >>> run |= {"kl_unigram_model": [2.0, 1.9, 1.0, 0.0], "loss": [9.0, 8.0, 5.0, 4.0]}
+        >>> table = halfway(pd.DataFrame(run))
         >>> table[["measure", "step", "loss_share"]].values.tolist()
         [['adj_r2', 10, 0.2], ['spearman', 10, 0.2], ['kl_unigram_model', 20, 0.8], ['loss', 20, 0.8]]
     """
