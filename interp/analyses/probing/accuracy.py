@@ -151,7 +151,9 @@ def ablation_effect(
     """
     check_pairs(pairs)
     check_scores([score])
-    probes, modes, seed = list(probes), list(modes), check_seed(seed)
+    probes = list(probes)
+    modes = list(modes)
+    seed = check_seed(seed)
     if not modes or not set(modes) <= {"zero", "mean"}:
         raise ValueError(f"modes must be 'zero', 'mean' or both, found {modes}")
     if draws < 1 or (limit is not None and limit < 1):
@@ -166,7 +168,8 @@ def ablation_effect(
     tested = [pairs.iloc[splits[probe.task].test[:limit]] for probe in probes]
 
     rows: list[tuple[object, ...]] = []
-    work, disable = zip(probes, tested, strict=True), None if progress else True
+    work = zip(probes, tested, strict=True)
+    disable = None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
         task = _Task.of(model, chosen, probe, score, whole_words=whole_words, bos=bos)
         if task is not None:
@@ -226,37 +229,39 @@ def _of_task(
     task: _Task, modes: Sequence[Mode], draws: int, seed: int, by_perplexity: bool
 ) -> Iterator[tuple[object, ...]]:
     """The rows of a task."""
-    dims, rng = task.probe.dims, np.random.default_rng(seed)
-    others = np.setdiff1d(np.arange(len(task.size)), dims)
+    dims = task.probe.dims
+    rng = np.random.default_rng(seed)
+    candidates = np.setdiff1d(np.arange(len(task.size)), dims)
     sets = []
     for draw in range(draws):
-        sets.append(("matched", draw, _matched(dims, others, task.size, rng)))
-        sets.append(("random", draw, rng.choice(others, len(dims), replace=False).tolist()))
-    orders = [rng.permutation(others).tolist() for _ in range(draws if by_perplexity else 0)]
+        sets.append(("matched", draw, _matched(dims, candidates, task.size, rng)))
+        sets.append(("random", draw, rng.choice(candidates, len(dims), replace=False).tolist()))
+    orders = [rng.permutation(candidates).tolist() for _ in range(draws if by_perplexity else 0)]
     for mode in modes:
-        found = task.without(mode, dims)
-        measured = [("found", 0, dims, found)]
+        reference = task.without(mode, dims)
+        measured = [("found", 0, dims, reference)]
         measured += [(name, draw, other, task.without(mode, other)) for name, draw, other in sets]
         for draw, order in enumerate(orders):
-            if alike := _as_costly(task, mode, found, order):
+            if alike := _as_costly(task, mode, reference, order):
                 measured.append(("perplexity", draw, *alike))
         for name, draw, removed, after in measured:
-            what = task.probe.task, task.probe.state, mode, name, draw, len(removed), float(task.size[removed].mean())
-            yield *what, *chain(*zip(task.before, after, strict=True)), len(task.sentences) // 2
+            labels = task.probe.task, task.probe.state, mode, name, draw, len(removed), float(task.size[removed].mean())
+            yield *labels, *chain(*zip(task.before, after, strict=True)), len(task.sentences) // 2
 
 
-def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tuple[list[int], Judged] | None:
+def _as_costly(task: _Task, mode: Mode, reference: Judged, order: list[int]) -> tuple[list[int], Judged] | None:
     """The first neurons of an order that cost as much log-probability as the found ones, and what is measured with
     them; None if the found ones cost nothing, or if even the largest set costs less."""
-    if found.log_probability >= task.before.log_probability:
+    if reference.log_probability >= task.before.log_probability:
         return None
-    n, last = 0, task.before
+    n = 0
+    last = task.before
     for power in range(_LARGEST.bit_length()):
         larger = min(len(task.probe.dims) * 2**power, len(order))
         after = task.without(mode, order[:larger])
-        if after.log_probability <= found.log_probability:
+        if after.log_probability <= reference.log_probability:
             span = last.log_probability - after.log_probability
-            share = (last.log_probability - found.log_probability) / span
+            share = (last.log_probability - reference.log_probability) / span
             between = Judged(*(a + share * (b - a) for a, b in zip(last, after, strict=True)))
             return order[: max(1, round(n + share * (larger - n)))], between
         n, last = larger, after
@@ -276,11 +281,13 @@ def _moments(
 
 
 def _matched(
-    dims: Sequence[int], others: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
+    dims: Sequence[int], candidates: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
 ) -> list[int]:
     """For each dimension, the largest first, one of the unused other dimensions that are nearest in magnitude."""
-    free, logs, found = list(others), np.log(size + 1e-12), []
+    free = list(candidates)
+    logs = np.log(size + 1e-12)
+    matched = []
     for dim in sorted(dims, key=lambda dim: -size[dim]):
         nearest = np.argsort(np.abs(logs[free] - logs[dim]), kind="stable")[:_NEAREST]
-        found.append(int(free.pop(int(rng.choice(nearest)))))
-    return found
+        matched.append(int(free.pop(int(rng.choice(nearest)))))
+    return matched

@@ -96,16 +96,19 @@ def general_probes(study: ProbingStudy) -> Figure:
     """
     by_method = table_of(study, "general").groupby("method")
     subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval from {FEWEST_PAIRED} tasks on"
-    title, what = "Do probes of several tasks work on one they have not seen?", "pair accuracy on a task never seen"
-    out = figure(title, "trained on tasks of", what, subtitle=subtitle)
+    title, axis_title = (
+        "Do probes of several tasks work on one they have not seen?",
+        "pair accuracy on a task never seen",
+    )
+    out = figure(title, "trained on tasks of", axis_title, subtitle=subtitle)
     sparse = l0_styles(study)[study.provenance["l0_strength"]]
     for method, line in (("dense", DENSE | {"symbol": "circle"}), ("l0", sparse)):
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
         table = accuracy.agg(["mean", "sem", "count"]).reindex(list(TRAINED_ON)).dropna(how="all")
         table = table.rename(index=TRAINED_ON)
-        known = (table["count"] >= FEWEST_PAIRED) & (table["sem"] > 0)
+        has_interval = (table["count"] >= FEWEST_PAIRED) & (table["sem"] > 0)
         half = stats.t.ppf(0.975, table["count"] - 1) * table["sem"]
-        bars = {"array": half.where(known), "thickness": 1.2, "width": 5}
+        bars = {"array": half.where(has_interval), "thickness": 1.2, "width": 5}
         add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)
     return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 
@@ -114,7 +117,7 @@ def _matrix(
     study: ProbingStudy,
     wide: pd.DataFrame,
     title: str,
-    what: str,
+    measure: str,
     *,
     x: str = "tested on",
     y: str = "trained on",
@@ -122,10 +125,10 @@ def _matrix(
 ) -> Figure:
     """A square of tasks by tasks, ordered by field. If there are many tasks, only their fields are named."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
-    out = figure(title, x, y, subtitle=f"{what}, {where}")
+    out = figure(title, x, y, subtitle=f"{measure}, {where}")
     order = study.tasks.sort_values("field", kind="stable", ignore_index=True)
     grid = wide.reindex(index=order["task"], columns=order["task"]).rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", colorbar_title_text=what, **scale)
+    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", colorbar_title_text=measure, **scale)
     names = order["task"]
     if len(order) > _NAMED_TASKS:
         fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])

@@ -40,23 +40,27 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
-    asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
-    table = pairs.read(data, tasks=asked.tasks, limit=asked.limit, **asked.columns).table
+    settings = ProbingOptions(
+        **{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)}
+    )
+    table = pairs.read(data, tasks=settings.tasks, limit=settings.limit, **settings.columns).table
     size = shape_with(name, options)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
-    n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()
-    n_seeds = len(listed(asked.seeds)) * ("l0" in listed(asked.methods))
-    controls = set(listed(asked.controls))
-    columns = n_seeds * (len(listed(asked.l0_strengths)) * len(controls - {"flip"}) + len(controls & {"flip"}) + 1)
+    n_states = size.n_layers + 1 if settings.states is None else len(listed(settings.states))
+    n_tasks = table["UID"].nunique()
+    n_seeds = len(listed(settings.seeds)) * ("l0" in listed(settings.methods))
+    controls = set(listed(settings.controls))
+    columns = n_seeds * (len(listed(settings.l0_strengths)) * len(controls - {"flip"}) + len(controls & {"flip"}) + 1)
     one_state, forward = 4 * len(sentences) * size.d_model, (1 + TWINS) * sum(lengths) * size.forward
-    sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
+    sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * settings.steps * n_states
     numbers = {
         "n_states": n_states, "d_model": size.d_model, "n_tasks": n_tasks, "n_sentences": len(sentences),
         "n_tokens": sum(lengths), "columns": n_tasks * columns, "states_bytes": 2 * n_states * one_state,
         "one_state_bytes": one_state, "forward_sentences": forward, "sparse": sparse,
     }  # fmt: skip
-    gib, speed = one_state / 2**30, rate()
+    gib = one_state / 2**30
+    speed = rate()
     hours = f"{forward / speed / 3600:,.1f} h and {sparse / speed / 3600:,.1f} h"
     lines = [
         f"{n_states} states of {size.d_model}; {n_tasks} task{'s' * (n_tasks > 1)}, {len(sentences):,} sentences, "
@@ -83,12 +87,12 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         lines.append(f"the model's own judgements: {size.why_no_head}")
     else:
         passes.append(judged)
-    if asked.atlas:
+    if settings.atlas:
         of_each = len(get_args(Swap)) if len(pairs.bundled_tasks(table)) == n_tasks else 0  # controls
         n_mapped = n_tasks * (1 + of_each)
         rows = read["size"][0]
-        passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))
-        disk = kept_on_disk(size, n_tasks=n_mapped, folds=asked.folds)
+        passes.append(atlas_pass(size, n_tasks=n_mapped, folds=settings.folds, rows=rows, longest=longest))
+        disk = kept_on_disk(size, n_tasks=n_mapped, folds=settings.folds)
         numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums, "atlas_disk_bytes": disk}
         sums = f"sums of {disk / 2**30:,.2f} GiB on disk, {passes[-1].sums / 2**30:,.2f} GiB in memory"
         lines.append(f"atlas: {n_mapped:,} tasks and controls, {sums}")

@@ -52,30 +52,33 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     ones. Sizes of 1, 2, 4 … 32 times the top are fitted for every task. For tasks whose top is above chance, all sizes
     are fitted until the random sets reach it in 99 % of the resamples.
     """
-    top, n_tasks = n_top(group.d), len(group.tasks)
-    best, rest = np.split(ranked(group, "welch"), [top], axis=1)
+    top = n_top(group.d)
+    n_tasks = len(group.tasks)
+    best, remainder = np.split(ranked(group, "welch"), [top], axis=1)
     reached = group.right(dense_on(group, best))
     low = above_chance(reached)
-    orders = [np.random.default_rng(draw).permuted(np.sort(rest, axis=1), axis=1) for draw in range(_DRAWS)]
+    orders = [np.random.default_rng(draw).permuted(np.sort(remainder, axis=1), axis=1) for draw in range(_DRAWS)]
     pairs, draws = (np.vstack([np.full(n, 1 / n), resampled(n)]) for n in (group.n_test, _DRAWS))  # estimate first
-    levels, left = pairs @ reached.T, set(np.flatnonzero(low > CHANCE).tolist())
-    doublings, rows = {top * 2**i for i in range(_DOUBLINGS)}, []
+    levels = pairs @ reached.T
+    unfinished = set(np.flatnonzero(low > CHANCE).tolist())
+    doublings = {top * 2**i for i in range(_DOUBLINGS)}
+    rows = []
     curves: list[dict[int, Float[np.ndarray, " resample"]]] = [{} for _ in range(n_tasks)]
-    for k in grid(top, rest.shape[1]):
-        tested = list(range(n_tasks)) if k in doublings else sorted(left)
+    for k in grid(top, remainder.shape[1]):
+        tested = list(range(n_tasks)) if k in doublings else sorted(unfinished)
         if not tested:
             continue
         right = _right(group, tested, [order[tested, :k] for order in orders])
-        for task, each in zip(tested, right, strict=True):
-            rows += [(group.tasks[task], k, draw, share) for draw, share in enumerate(each.mean(1))]
-            if task in left:
-                curves[task][k] = ((pairs @ each.T) * draws).sum(1)
+        for task, task_right in zip(tested, right, strict=True):
+            rows += [(group.tasks[task], k, draw, share) for draw, share in enumerate(task_right.mean(1))]
+            if task in unfinished:
+                curves[task][k] = ((pairs @ task_right.T) * draws).sum(1)
                 enough = curves[task][k] >= levels[:, task] - _ROUNDING
-                left -= {task} if enough[0] and enough.mean() >= _ENOUGH else set()
+                unfinished -= {task} if enough[0] and enough.mean() >= _ENOUGH else set()
     worth = [_worth(curves[task], levels[:, task], top) for task in range(n_tasks)]
-    found = pd.DataFrame(worth, columns=["ratio", "low", "high", "censored"])
-    about = {"task": group.tasks, "n_top": top, "top_accuracy": reached.mean(1), "top_low": low}
-    return pd.DataFrame(rows, columns=["task", "k", "draw", "accuracy"]), found.assign(**about)
+    table = pd.DataFrame(worth, columns=["ratio", "low", "high", "censored"])
+    columns = {"task": group.tasks, "n_top": top, "top_accuracy": reached.mean(1), "top_low": low}
+    return pd.DataFrame(rows, columns=["task", "k", "draw", "accuracy"]), table.assign(**columns)
 
 
 def _right(
@@ -85,9 +88,9 @@ def _right(
     at_once = max(1, _AT_ONCE // (len(tasks) * group.X[0].numel()))
     right: list[Float[np.ndarray, "sets_tasks groups"]] = []
     for start in range(0, len(sets), at_once):
-        some = sets[start : start + at_once]
-        side_by_side = group.part(tasks * len(some))
-        right.append(side_by_side.right(dense_on(side_by_side, np.concatenate(some))))
+        batch = sets[start : start + at_once]
+        side_by_side = group.part(tasks * len(batch))
+        right.append(side_by_side.right(dense_on(side_by_side, np.concatenate(batch))))
     return rearrange(np.concatenate(right), "(sets tasks) groups -> tasks sets groups", sets=len(sets))
 
 
@@ -112,9 +115,10 @@ def _worth(
     """The ratio, its interval, and whether the sizes end before the ratio or its upper end; NaN without a curve."""
     if not curves:
         return math.nan, math.nan, math.nan, False
-    ks, last = list(curves), max(curves) / top
+    ks = list(curves)
+    last = max(curves) / top
     accuracy = np.stack(list(curves.values()), axis=1)
-    ratios = np.array([reach(ks, *one) for one in zip(accuracy, levels, strict=True)]) / top
+    ratios = np.array([reach(ks, *curve) for curve in zip(accuracy, levels, strict=True)]) / top
     low, high = np.quantile(ratios[1:].clip(max=last), ENDS)
     never = np.isinf(ratios)
     censored = never[0] or never[1:].mean() > 1 - ENDS[1]

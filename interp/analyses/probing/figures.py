@@ -113,11 +113,11 @@ def gate_agreement(found: Sweep) -> Figure:
         >>> {trace.name for trace in gate_agreement(found).data}  # not λ = 1, at which every gate is open
         {'λ = 0.2'}
     """
-    known = table_of(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
+    agreement = table_of(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: the largest ρ possible"
     out = panels("Do sparse probes read the strongest dimensions?", "hidden state", subtitle=subtitle)
     for l0_strength, line in l0_styles(found).items():
-        part = known[known["l0_strength"] == l0_strength]
+        part = agreement[agreement["l0_strength"] == l0_strength]
         _add_means(out, part, "spearman", line, 1)
         _add_means(out, part, "spearman_max", line | {"dash": "dot", "symbol": None}, 1, legend=False)
         _add_means(out, part, "auroc", line, 2)
@@ -144,20 +144,24 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
         ['random outside the top', 'top 1 by |t|']
     """
     table = table_of(found, "random_k")
-    shown = int(table["state"].iloc[-1] if state is None else state)
-    at, top = only(table, "state", shown), found.equivalence[found.equivalence["state"] == shown]
-    whole = at[at["k"].isin(_of_every_task(at))]
-    draws = whole.groupby(["k", "draw"])["accuracy"].mean().groupby("k")
-    low, mean, high = draws.min(), draws.mean(), draws.max()
-    known = found.equivalence.dropna(subset="ratio")
-    n_known = f"{(known['state'] == shown).sum()} of {len(top)}"
-    subtitle = f"left: state {shown}, bars: range over draws; right: tasks whose top is above chance (there {n_known})"
+    shown_state = int(table["state"].iloc[-1] if state is None else state)
+    rows = only(table, "state", shown_state)
+    top = found.equivalence[found.equivalence["state"] == shown_state]
+    common = rows[rows["k"].isin(_of_every_task(rows))]
+    draws = common.groupby(["k", "draw"])["accuracy"].mean().groupby("k")
+    low = draws.min()
+    mean = draws.mean()
+    high = draws.max()
+    ratios = found.equivalence.dropna(subset="ratio")
+    n_known = f"{(ratios['state'] == shown_state).sum()} of {len(top)}"
+    subtitle = f"left: state {shown_state}, bars: range over draws; "
+    subtitle += f"right: tasks whose top is above chance (there {n_known})"
     out = panels("How many random neurons replace the top ones?", "hidden state", subtitle=subtitle)
     line = {"name": "random outside the top", "color": style.GREY, "symbol": "x"}
     add_series(out, mean.round(4), line, error_y=error_bars(mean, low, high), panel=1)
     level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
     add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": style.BLUE}, panel=1)
-    ratio = known.groupby("state")["ratio"]
+    ratio = ratios.groupby("state")["ratio"]
     low, median, high = (ratio.quantile(share) for share in (0.25, 0.5, 0.75))
     line = {"name": "median and quartiles over tasks", "color": style.GREEN, "symbol": "diamond"}
     add_series(out, median, line, error_y=error_bars(median, low, high), panel=2)
@@ -225,17 +229,18 @@ def beyond_words(study: ProbingStudy) -> Figure:
     _add_means(out, sparse, "gain", l0_styles(study).get(l0_strength, {}), 1)
     _add_means(out, _of(probes, "dense", "untrained"), "gain", _UNTRAINED | {"symbol": "circle"}, 1)
     out.add_hline(y=0, line=style.THIN, row=1, col=1)
-    at = probes[(probes["state"] == state) & (probes["control"] == "none")]
-    best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
-    at = at[at["method"] == best].drop_duplicates("task", keep="last").merge(study.tasks[["task", "field"]], on="task")
+    rows = probes[(probes["state"] == state) & (probes["control"] == "none")]
+    best = "dense" if (rows["method"] == "dense").any() else str(rows["method"].iloc[0])
+    rows = rows[rows["method"] == best].drop_duplicates("task", keep="last")
+    rows = rows.merge(study.tasks[["task", "field"]], on="task")
     hover = "%{text}<br>words %{x:.3f}<br>probe %{y:.3f}<extra></extra>"
-    for field, line in run_styles(list(at["field"].unique())).items():
-        part = at[at["field"] == field]
+    for field, line in run_styles(list(rows["field"].unique())).items():
+        part = rows[rows["field"] == field]
         accuracy = part["accuracy"].round(4).set_axis(part["bag_of_words"].round(4))
         bars = error_bars(part["accuracy"], part["accuracy_low"], part["accuracy_high"], thickness=0.6, width=0)
         look: dict[str, Any] = {"size": 7, "mode": "markers", "text": part["task"].map(plain), "error_y": bars}
         add_series(out, accuracy, line | {"name": spaced(field) or "tasks"}, hover=hover, panel=2, **look)
-    least = at[["bag_of_words", "accuracy"]].min(axis=None)
+    least = rows[["bag_of_words", "accuracy"]].min(axis=None)
     add_equal(out, least, 1.0, "equal", panel=2, showlegend=False)
     out.update_yaxes(title_text="accuracy − bag of words", col=1)
     out.update_xaxes(title_text="bag of words", col=2)
@@ -308,14 +313,15 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
         limit = float(max(np.abs(score).max() for score in trained))
         look = {"minValue": -limit, "maxValue": limit, "positiveColor": _GOOD, "negativeColor": _BAD}
         for sentence, part in sentences.items():
-            tokens, scores = part["token"].tolist(), part["score"].to_numpy()
+            tokens = part["token"].tolist()
+            scores = part["score"].to_numpy()
             where = ""
             if read is not None:
                 score = printed(scores[read], "{:+.1f}")
                 where = f": {score} at {tokens[read]} {_mark(sentence, scores[read])}"
             values = np.where(np.abs(scores) <= limit, scores, 0.0)
-            shown = {"tokens": as_html(tokens), "values": values.round(3).tolist()} | look
-            views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", shown)
+            arguments = {"tokens": as_html(tokens), "values": values.round(3).tolist()} | look
+            views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", arguments)
     return views
 
 
@@ -324,9 +330,9 @@ def _mark(sentence: str, score: float) -> str:
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
-def table_of(found: Sweep, name: str) -> pd.DataFrame:
+def table_of(sweep: Sweep, name: str) -> pd.DataFrame:
     """A table of the result. Raises ValueError if it has no rows."""
-    table = found.tables[name]
+    table = sweep.tables[name]
     if table.empty:
         raise ValueError(f"the table {name} of this result is empty: it needs {_NEEDS[name]}")
     return table
@@ -337,16 +343,16 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 
 
 def _add_means(
-    out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
+    out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **options: Any
 ) -> None:
     """A line over hidden states, with means over tasks. It is in the legend only once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}
-    add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | more))
+    add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | options))
 
 
-def l0_styles(found: Sweep) -> dict[float, Style]:
+def l0_styles(sweep: Sweep) -> dict[float, Style]:
     """The look of each λ of the L0 probes, the same in every figure."""
-    return scale_styles(found.probes.loc[found.probes["method"] == "l0", "l0_strength"])
+    return scale_styles(sweep.probes.loc[sweep.probes["method"] == "l0", "l0_strength"])
 
 
 def spaced(name: object) -> str:

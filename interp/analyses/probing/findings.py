@@ -47,9 +47,9 @@ def answer(
     """
     accuracy = means[means["state"] == state].set_index("probe")["accuracy"]
     probes = {probe: name for probe, name in (_PROBES | _WORDS).items() if probe in accuracy}
-    said = ", ".join(f"{name} {accuracy[probe]:.3f}" for probe, name in probes.items())
+    accuracies = ", ".join(f"{name} {accuracy[probe]:.3f}" for probe, name in probes.items())
     values: dict[str, Any] = {"state": state} | {probe: accuracy[probe] for probe in probes}
-    text = f"Accuracy at state {state}, mean over {over}: {said}."
+    text = f"Accuracy at state {state}, mean over {over}: {accuracies}."
     if len(neurons_read) and "l0_open" in by_state:
         values["n_read"] = n_dims * by_state.loc[by_state["state"] == state, "l0_open"].iloc[0]
         top = neurons_read[neurons_read["read_by"] == neurons_read["read_by"].max()]
@@ -107,10 +107,10 @@ def above_untrained(
     counts = differences.set_index(["probe", "against"])
     for name in _shown(untrained):
         rows = untrained[untrained["probe"] == name]
-        own, controls, units = _by_draw(rows, "untrained", phenomena)
+        accuracies, controls, units = _by_draw(rows, "untrained", phenomena)
         if not len(controls):
             continue
-        mean, draws = apart(own, controls, units)
+        mean, draws = apart(accuracies, controls, units)
         measure = f"the accuracy of the model's own minus the mean of the others (mean over {units.said}) is"
         if (name, f"{name}_untrained") in counts.index:
             measure = f"{_tasks_apart(counts.loc[(name, f'{name}_untrained')])}; {measure}"
@@ -126,9 +126,9 @@ def _by_draw(
     """The accuracy on each task, that of each draw of a control on the same tasks, and what means are over."""
     wide = rows.pivot(index=["control", "draw"], columns="task", values="accuracy")
     tasks = rows["task"].unique()
-    own = wide.loc[("none", 0), tasks].to_numpy(dtype=np.float64)
+    accuracies = wide.loc[("none", 0), tasks].to_numpy(dtype=np.float64)
     draws = wide.loc[wide.index.get_level_values("control") == control, tasks].to_numpy(dtype=np.float64)
-    return own, draws, Units.of(tasks.tolist(), phenomena)
+    return accuracies, draws, Units.of(tasks.tolist(), phenomena)
 
 
 def concentrated(rotations: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:
@@ -136,18 +136,20 @@ def concentrated(rotations: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Itera
     `rotations`."""
     if rotations.empty:
         return
-    d, n_tasks = int(rotations["k"].max()), rotations["task"].nunique()
+    d = int(rotations["k"].max())
+    n_tasks = rotations["task"].nunique()
     question = "Is what probes read concentrated in few dimensions{}?"
     accurate = f"on which a probe of all dimensions is right on more than {LEAST_DENSE:g} (lower end)"
     for k, rows in rotations[rotations["k"] < d].groupby("k"):
-        own, controls, units = _by_draw(rows, "rotation", phenomena)
-        mean, draws = apart(own, controls, units)
-        accuracies = [printed(values.mean(), "{:.3f}") for values in (units.means(own), units.means(controls.T))]
-        where = f"on the {len(own)} of {count(n_tasks, 'task')} {accurate}, "
-        top = f"the top {k:,} of {d:,} dimensions by |t| have an accuracy of {accuracies[0]}"
+        accuracies, controls, units = _by_draw(rows, "rotation", phenomena)
+        mean, draws = apart(accuracies, controls, units)
+        sides = units.means(accuracies), units.means(controls.T)
+        printed_means = [printed(values.mean(), "{:.3f}") for values in sides]
+        where = f"on the {len(accuracies)} of {count(n_tasks, 'task')} {accurate}, "
+        top = f"the top {k:,} of {d:,} dimensions by |t| have an accuracy of {printed_means[0]}"
         yield judged_over(
             mean, question=question.format(f" (the top {k:,} of {d:,})"),
-            measure=f"{where}{top}, and those of random rotations {accuracies[1]}; the difference (mean over "
+            measure=f"{where}{top}, and those of random rotations {printed_means[1]}; the difference (mean over "
             f"{units.said}) is",
             controls=[Control("random rotations", draws)], smallest=_S, form=_SIGNED,
         )  # fmt: skip
@@ -176,11 +178,12 @@ def some_general(transfer: pd.DataFrame, l0_strength: float, phenomena: Mapping[
     table `transfer`; see `interp.probing.over_tasks.most_general`."""
     (_, matrix, units), *_ = _across(transfer, l0_strength, phenomena)
     tasks = transfer["test_task"].unique()
-    asked = {"": (matrix - 0.5, "minus ½")}
+    measures = {"": (matrix - 0.5, "minus ½")}
     words = _matrix(transfer[transfer["method"] == "bag_of_words"])
     if len(words):
-        asked[" beyond what its words tell"] = (matrix - words, "minus that of a bag of words trained on the same task")
-    for beyond_words, (values, minus) in asked.items():
+        minus = "minus that of a bag of words trained on the same task"
+        measures[" beyond what its words tell"] = (matrix - words, minus)
+    for beyond_words, (values, minus) in measures.items():
         best, mean, draws = most_general(values, units)
         yield judged_over(
             mean, question=f"Is the sparse probe of some task right on {_others(units)}{beyond_words}?",
@@ -224,16 +227,16 @@ def needed(changes: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Find
 
 
 def _needed(
-    by_task: pd.DataFrame, other: str, to: str, question: str, others: str, phenomena: Mapping[Any, Any]
+    by_task: pd.DataFrame, other: str, to: str, question: str, control_words: str, phenomena: Mapping[Any, Any]
 ) -> Finding:
     """How much the change of accuracy without the neurons that were found differs from that without others."""
-    known = by_task.dropna(subset=["found", other])
-    found, without = (known[name].to_numpy(dtype=np.float64) for name in ("found", other))
-    units = Units.of(known.index.tolist(), phenomena)
-    alone = printed(units.means(without).mean(), _SIGNED) if len(known) else "undefined"
+    rows = by_task.dropna(subset=["found", other])
+    change, without = (rows[name].to_numpy(dtype=np.float64) for name in ("found", other))
+    units = Units.of(rows.index.tolist(), phenomena)
+    control_change = printed(units.means(without).mean(), _SIGNED) if len(rows) else "undefined"
     return judged_over(
-        mean_over(found - without, units), question=question,
-        measure=f"its accuracy on {count(len(known), 'task')} with them set to {to}, minus that with {others} set to "
-        f"{to} (which changes it by {alone}; mean over {units.said}), is",
+        mean_over(change - without, units), question=question,
+        measure=f"its accuracy on {count(len(rows), 'task')} with them set to {to}, minus that with {control_words} "
+        f"set to {to} (which changes it by {control_change}; mean over {units.said}), is",
         controls=[ZERO], smallest=_S, towards=-1, form=_SIGNED,
     )  # fmt: skip

@@ -103,10 +103,11 @@ def fit_sparse(
     Raises ValueError for λ outside (0, 1], fewer steps than one, a seed outside 0 … 2**63 − 1, and lists that do not
     fit the columns. Raises TypeError for steps and seeds that are not whole numbers.
     """
-    steps, seeds = whole_number(steps, "steps", least=1), [check_seed(seed) for seed in seeds]
+    steps = whole_number(steps, "steps", least=1)
+    seeds = [check_seed(seed) for seed in seeds]
     if not len(l0_strengths) == len(seeds) == y.shape[2]:
-        found = f"{len(l0_strengths)} and {len(seeds)}"
-        raise ValueError(f"{y.shape[2]} columns need as many l0_strengths and seeds, found {found}")
+        counts = f"{len(l0_strengths)} and {len(seeds)}"
+        raise ValueError(f"{y.shape[2]} columns need as many l0_strengths and seeds, found {counts}")
     l0_strength = torch.tensor(check_l0_strengths(l0_strengths), dtype=X.dtype, device=X.device)[:, None]
     generators = {seed: torch.Generator().manual_seed(seed) for seed in seeds}
     tasks, _, d = X.shape
@@ -176,7 +177,9 @@ def fit_dense(
                 if not worse.any():
                     break
                 length = torch.where(worse[:, None], length / 2, length)
-            w, logits, value = w - length * step, logits - length * moved, tried
+            w = w - length * step
+            logits = logits - length * moved
+            value = tried
         solutions.append(w if basis is None else (basis @ w[..., None])[..., 0])
     return torch.stack(solutions, 1)
 
@@ -226,7 +229,8 @@ def scores(
         labels = np.repeat([1, 0], [len(good), len(bad)])
         return np.asarray(mutual_info_classif(np.concatenate([good, bad]), labels, random_state=seed), dtype=np.float64)
     if selector == "paired":
-        good, bad = good - bad, np.zeros_like(bad)
+        good = good - bad
+        bad = np.zeros_like(bad)
     t = np.abs(welch(good, bad, pooled=selector == "f")[0])
     return t**2 if selector == "f" else t
 

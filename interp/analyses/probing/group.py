@@ -28,7 +28,8 @@ def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " groups
     columns = ["sentence_good", "sentence_bad"]
     sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
     words = CountVectorizer(token_pattern=r"\S+")
-    X, X_test = words.fit_transform(sides[0]), words.transform(sides[1])
+    X = words.fit_transform(sides[0])
+    X_test = words.transform(sides[1])
     y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
     right = LogisticRegression(max_iter=1_000).fit(X, y).predict(X_test) == y_test
     return by_group(reduce(right.astype(np.float64), "(side pair) -> 1 pair", "mean", side=2), [split])[0]
@@ -64,33 +65,37 @@ class Group:
         rotation: Float[np.ndarray, "d d"] | None = None,
     ) -> None:
         train = np.stack([vectors[split.train] for split in splits.values()])  # [tasks, pairs, 2, d]
-        self.mean, spread = train.mean((1, 2), dtype=np.float64), train.std((1, 2), dtype=np.float64)
+        self.mean = train.mean((1, 2), dtype=np.float64)
+        spread = train.std((1, 2), dtype=np.float64)
         self.rms = np.sqrt((self.mean**2 + spread**2).mean(1))
         self.spread = np.where(spread > 1e-6 * np.abs(self.mean) + 1e-12, spread, np.inf)
         if raw:
             scale = np.where(self.rms > 0, self.rms, 1.0) if unit == "rms" else np.ones_like(self.rms)
-            self.mean, self.spread = np.zeros_like(spread), np.tile(scale[:, None], spread.shape[1])
+            self.mean = np.zeros_like(spread)
+            self.spread = np.tile(scale[:, None], spread.shape[1])
         self.t, self.p = np.stack([welch(x[:, 0], x[:, 1]) for x in train], axis=1)
 
         def samples(rows_by_task: Sequence[Int[np.ndarray, " pairs"]]) -> Float[Tensor, "tasks samples d"]:
-            each = zip(rows_by_task, self.mean, self.spread, strict=True)
-            part = np.stack([((vectors[rows] - m) / s).astype(np.float32) for rows, m, s in each])
+            scaling = zip(rows_by_task, self.mean, self.spread, strict=True)
+            part = np.stack([((vectors[rows] - m) / s).astype(np.float32) for rows, m, s in scaling])
             part = part if rotation is None else (part @ rotation).astype(np.float32)
             return rearrange(torch.from_numpy(part), "task pair side d -> task (side pair) d").to(device)
 
         trained, validated, tested, _ = zip(*splits.values(), strict=True)
         self.X, self.X_validation, self.X_test = map(samples, (trained, validated, tested))
-        self.tasks, self.n, self.d = list(splits), train.shape[1], train.shape[3]
+        self.tasks = list(splits)
+        self.n = train.shape[1]
+        self.d = train.shape[3]
         self.splits = list(splits.values())
         self.test = np.stack([split.test[split.starts] for split in self.splits])
         self.n_test = self.test.shape[1]
 
-    def part(self, which: Sequence[int]) -> "Group":
+    def part(self, numbers: Sequence[int]) -> "Group":
         """Some of the tasks, given by number, to fit and test other probes on."""
         part = copy(self)
-        part.tasks = [self.tasks[task] for task in which]
-        part.splits = [self.splits[task] for task in which]
-        part.X, part.X_test = (x[list(which)] for x in (self.X, self.X_test))
+        part.tasks = [self.tasks[task] for task in numbers]
+        part.splits = [self.splits[task] for task in numbers]
+        part.X, part.X_test = (x[list(numbers)] for x in (self.X, self.X_test))
         return part
 
     def labels(self, n: int, control: Control = "none", seed: int = 0) -> Float[Tensor, " samples"]:
@@ -119,20 +124,20 @@ class Group:
         return by_group(self._hits(self.X_test, weight, control, seed)[0], self.splits)
 
     def rows(
-        self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
+        self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **columns: Any
     ) -> pd.DataFrame:
         """One row per task: the accuracies on test sentences and on pairs, each with a 95 % interval
         (`share_interval`), and on validation sentences."""
         n_open = (weight != 0).sum(1).cpu().numpy()
-        about |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
-        about |= {"open_fraction": n_open / self.d, "rms": self.rms}
-        about["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
+        columns |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
+        columns |= {"open_fraction": n_open / self.d, "rms": self.rms}
+        columns["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
         tested = self._hits(self.X_test, weight, control, seed)
         for name, of_pairs, sentences in zip(("accuracy", "pair_accuracy"), tested, (2, 1), strict=True):
             values = by_group(of_pairs, self.splits)
             low, high = share_interval(values, sentences=sentences)
-            about |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
-        return pd.DataFrame(about)
+            columns |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
+        return pd.DataFrame(columns)
 
     def _hits(
         self, X: Float[Tensor, "tasks samples d"], weight: Float[Tensor, "tasks d"], control: Control, seed: int

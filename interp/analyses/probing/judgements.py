@@ -42,8 +42,8 @@ def judged(
     both = [*usable["sentence_good"], *usable["sentence_bad"]]
     table = yield from sentence_scores.passes(model, both, whole_words=whole_words, bos=bos)
     good, bad = np.split(table[names].to_numpy(), 2)
-    about = {"task": usable["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
-    return pd.DataFrame(about | dict(zip(names, (good > bad).astype(float).T, strict=True)))
+    columns = {"task": usable["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
+    return pd.DataFrame(columns | dict(zip(names, (good > bad).astype(float).T, strict=True)))
 
 
 def unjudged(scores: Sequence[Score]) -> pd.DataFrame:
@@ -55,8 +55,8 @@ def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], 
     """Raise the errors of `judged` for what cannot be judged, before anything is read. Returns False, with a warning,
     for a model that has no prediction head to judge with."""
     check_scores(scores)
-    if why := view(model).why_no_head:
-        warn(f"no judgements of the model itself: {why}")
+    if reason := view(model).why_no_head:
+        warn(f"no judgements of the model itself: {reason}")
         return False
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
     TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos), whole_words=whole_words)
@@ -82,18 +82,19 @@ def by_task(right: pd.DataFrame) -> pd.DataFrame:
             low, high = wilson(np.asarray(accuracy), part["group"].nunique())
             rows.append((task, score, accuracy, float(low), float(high), len(part)))
     table = pd.DataFrame(rows, columns=["task", "score", "accuracy", "low", "high", "n_pairs"])
-    apart = compared(_independent(right), _against_first(right)).drop(columns=["state", "against"])
-    return table.merge(apart.rename(columns=_OF_DIFFERENCE), on=["task", "score"])
+    comparison = compared(_independent(right), _against_first(right)).drop(columns=["state", "against"])
+    return table.merge(comparison.rename(columns=_OF_DIFFERENCE), on=["task", "score"])
 
 
 def over_tasks(right: pd.DataFrame, phenomena: Mapping[Any, Any]) -> pd.DataFrame:
     """The accuracies as means over tasks (see `interp.probing.uncertainty.averaged`), and the number of tasks on which
     a score judges better or worse than the first one."""
-    hits, against = _independent(right), _against_first(right)
+    hits = _independent(right)
+    against = _against_first(right)
     means, differences = averaged(hits, against, phenomena)
     differences = differences.join(counted(compared(hits, against)), on=["state", "probe", "against"])
-    apart = differences.drop(columns=["state", "against"]).rename(columns=_OF_DIFFERENCE)
-    return means.drop(columns="state").rename(columns={"probe": "score"}).merge(apart, on="score")
+    comparison = differences.drop(columns=["state", "against"]).rename(columns=_OF_DIFFERENCE)
+    return means.drop(columns="state").rename(columns={"probe": "score"}).merge(comparison, on="score")
 
 
 def _independent(right: pd.DataFrame) -> pd.DataFrame:

@@ -91,9 +91,9 @@ class Mean(NamedTuple):
         return count(self.fewest, self.unit)
 
 
-def judged_over(mean: Mean, **asked: Any) -> Finding:
+def judged_over(mean: Mean, **options: Any) -> Finding:
     """A finding about a mean over tasks, by the rule of `interp.results.verdicts`; see `judged` for the rest."""
-    words: dict[str, Any] = {"no_interval": mean.no_interval, **asked}
+    words: dict[str, Any] = {"no_interval": mean.no_interval, **options}
     if mean.because:
         words["because"] = mean.because
     return judged(value=mean.value, low=mean.low, high=mean.high, sample=(mean.n, mean.unit), **words)
@@ -109,11 +109,11 @@ def mean_over(values: Float[np.ndarray, " tasks"], units: Units) -> Mean:
         >>> mean_over(np.array([0.1, 0.2]), Units(np.arange(2), "task")).because
         '5 tasks are the fewest that can decide it'
     """
-    each = units.means(values) if units.n else np.full(1, np.nan)
+    unit_means = units.means(values) if units.n else np.full(1, np.nan)
     reach = np.nan
-    if units.n >= FEWEST_TASKS and np.ptp(each) > _ALIKE:
-        reach = float(stats.sem(each) * stats.t.ppf(_END, units.n - 1))
-    value = float(each.mean())
+    if units.n >= FEWEST_TASKS and np.ptp(unit_means) > _ALIKE:
+        reach = float(stats.sem(unit_means) * stats.t.ppf(_END, units.n - 1))
+    value = float(unit_means.mean())
     return Mean(value, value - reach, value + reach, units.n, units.name)
 
 
@@ -133,10 +133,12 @@ def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"], units: Units) -> Mean
 
     The mean is a U-statistic. Arvesen, "Jackknifing U-statistics", Annals of Mathematical Statistics 40, 1969.
     """
-    n, between = units.n, _between(matrix, units)
+    n = units.n
+    between = _between(matrix, units)
     if n < 2:
         return Mean(np.nan, np.nan, np.nan, n, units.name, FEWEST_PAIRED)
-    total, of_unit = between.sum(), between.sum(0) + between.sum(1)
+    total = between.sum()
+    of_unit = between.sum(0) + between.sum(1)
     value = float(total / (n * (n - 1)))
     reach = left_out((total - of_unit) / ((n - 1) * (n - 2))) if n > 2 else np.nan
     return Mean(value, value - reach, value + reach, n, units.name, FEWEST_PAIRED)

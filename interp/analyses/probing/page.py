@@ -70,8 +70,8 @@ DEFINITIONS = {
 
 def section(study: ProbingStudy) -> Section:
     """What the page says about `interp probing`; every number comes from the result."""
-    state, own = study.provenance["state"], study.probes[study.probes["control"] == "none"]
-    methods = set(own["method"])
+    state, probes = study.provenance["state"], study.probes[study.probes["control"] == "none"]
+    methods = set(probes["method"])
     figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
     figures["beyond_words"] = plots.beyond_words(study)
     if "topk:welch" in methods:
@@ -81,12 +81,12 @@ def section(study: ProbingStudy) -> Section:
         figures["random_states"] = plots.random_dims_by_state(study)
     if not study.agreement.empty:
         figures["agreement"] = plots.gate_agreement(study)
-    at = {
+    at_state = {
         f"Means over {study.averaged_over.said} at state {state}": study.means,
         f"Probes compared at state {state}": study.differences,
     }
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
-    tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
+    tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at_state.items()}
     contexts = {}
     if not study.contexts.empty:
         read = study.neurons_read.head(_MOST_NEURONS)
@@ -110,15 +110,18 @@ def section(study: ProbingStudy) -> Section:
     if not study.consistency.empty:
         figures["unit_consistency"] = atlas_plots.unit_consistency(study)
         figures["unit_depth"] = atlas_plots.unit_depth(study)
-        for of in study.separability["of"].unique():
-            figures[f"separability_{of}"] = atlas_plots.unit_separability(study, of)
+        for kind in study.separability["of"].unique():
+            figures[f"separability_{kind}"] = atlas_plots.unit_separability(study, kind)
         tables["Top units found again by other pairs, mean over tasks"] = study.found_again
     if not study.shared_units.empty:
-        figures |= {f"shared_{of}": atlas_plots.shared_units(study, of) for of in study.shared_units["of"].unique()}
+        figures |= {
+            f"shared_{kind}": atlas_plots.shared_units(study, kind) for kind in study.shared_units["of"].unique()
+        }
         figures["pair_similarity"] = atlas_plots.pair_similarity(study)
         tables["Units shared within and between phenomena"] = study.phenomena
     tables["Tasks"] = study.tasks
-    notes, views = tuple(_notes(study)), plots.token_views(study)
+    notes = tuple(_notes(study))
+    views = plots.token_views(study)
     main = next(iter(figures))
     return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, views, contexts)
 
@@ -127,26 +130,30 @@ def _contexts(study: ProbingStudy, dim: int) -> Contexts:
     """The tokens at which a neuron is largest, each with its sentence and task."""
     tokens = study.contexts[study.contexts["dim"] == dim]
     where = f"of the sentences at which its magnitude is largest in state {study.provenance['state']}"
-    said = tokens["sentence"] + ", " + tokens["task"]
-    return Contexts(f"The {count(len(tokens), 'token')} {where}.", tokens.assign(text=said))
+    descriptions = tokens["sentence"] + ", " + tokens["task"]
+    return Contexts(f"The {count(len(tokens), 'token')} {where}.", tokens.assign(text=descriptions))
 
 
 def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
     """The means at the study's state, each with its interval and, in brackets, those of its controls. Probes that were
     not fitted are left out."""
     state = study.provenance["state"]
-    at = study.means[study.means["state"] == state]
-    sd, means = at.set_index("probe")["sd"], _means(at)
-    known = study.by_state.set_index("state").loc[state].to_dict() | {"k": study.largest_k}
-    known["l0_strength"] = study.provenance["l0_strength"]
-    said = []
+    rows = study.means[study.means["state"] == state]
+    sd = rows.set_index("probe")["sd"]
+    means = _means(rows)
+    values = study.by_state.set_index("state").loc[state].to_dict() | {"k": study.largest_k}
+    values["l0_strength"] = study.provenance["l0_strength"]
+    accuracies = []
     for probe, words in _PROBES.items():
         if probe in means and probe in probes:
-            beside = [f"{what} {means[f'{probe}_{how}']}" for how, what in _BESIDE.items() if f"{probe}_{how}" in means]
+            details = []
             if sd[probe] > 0:
-                beside.insert(0, f"SD over {count(len(study.provenance['seeds']), 'seed')} {sd[probe]:.3f}")
-            said.append(words.format(**known) + f" {means[probe]}" + (f" ({', '.join(beside)})" if beside else ""))
-    return "; ".join(said)
+                details.append(f"SD over {count(len(study.provenance['seeds']), 'seed')} {sd[probe]:.3f}")
+            for control, label in _BESIDE.items():
+                if f"{probe}_{control}" in means:
+                    details.append(f"{label} {means[f'{probe}_{control}']}")
+            accuracies.append(f"{words.format(**values)} {means[probe]}" + f" ({', '.join(details)})" * bool(details))
+    return "; ".join(accuracies)
 
 
 def _means(table: pd.DataFrame) -> dict[str, str]:
@@ -168,16 +175,15 @@ def _hard_tasks(study: ProbingStudy) -> str:
         return ""
     words, dense, *chance = (means[name] for name in names if name in means)
     where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g} ({words})"
-    return (
-        f"{where} dense probes get {dense}" + "".join(f", those of the untrained model {one}" for one in chance) + "."
-    )
+    untrained = "".join(f", those of the untrained model {accuracy}" for accuracy in chance)
+    return f"{where} dense probes get {dense}{untrained}."
 
 
 def _notes(study: ProbingStudy) -> Iterator[str]:
     """The accuracies, each with its controls."""
-    of = f"mean over {study.averaged_over.said}" if len(study.tasks) > 1 else "1 task"
+    scope = f"mean over {study.averaged_over.said}" if len(study.tasks) > 1 else "1 task"
     first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
-    yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
+    yield f"Accuracy at state {study.provenance['state']}, {scope}: {_accuracies(study, [*first, 'bag_of_words'])}."
     if "topk" not in first and (top := _accuracies(study, ["topk"])):
         yield f"The same with {top}."
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
@@ -197,13 +203,13 @@ def _worth(study: ProbingStudy) -> str:
     """How many random dimensions one of the top replaces; empty if no task has such a ratio. Ratios beyond the sizes
     that were tried count as larger than all others."""
     table = study.equivalence[study.equivalence["state"] == study.provenance["state"]]
-    known = table.dropna(subset="ratio")
-    if known.empty:
+    rows = table.dropna(subset="ratio")
+    if rows.empty:
         return ""
-    median = float(known["ratio"].where(~known["censored"].astype(bool), np.inf).median())
+    median = float(rows["ratio"].where(~rows["censored"].astype(bool), np.inf).median())
     times = f"{median:.1f}" if np.isfinite(median) else "more than could be tried"
     return (
-        f"On the {len(known)} of {count(len(table), 'task')} whose top 1 % of dimensions is above chance and above the "
+        f"On the {len(rows)} of {count(len(table), 'task')} whose top 1 % of dimensions is above chance and above the "
         f"untrained model, the median number of random dimensions that one of the top is worth is {times}."
     )
 
@@ -226,31 +232,33 @@ def _own_accuracy(study: ProbingStudy) -> str:
     if study.judgement_means.empty:
         return ""
     means = _means(study.judgement_means.rename(columns={"score": "probe"}))
-    said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
+    accuracies = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
     if (of_test := study.tasks.get("model_accuracy_test")) is not None:  # results of interp 0.2 lack it
-        said[0] += f" (of the test pairs alone {of_test.mean():.3f})"
+        accuracies[0] += f" (of the test pairs alone {of_test.mean():.3f})"
     words = ", of whole words," * study.provenance["whole_words"]
-    what = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
-    return f"{what}: {'; '.join(said)}."
+    claim = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
+    return f"{claim}: {'; '.join(accuracies)}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     rows, depth = {}, {}
     for name, study in studies.items():
-        table, state = study.by_state.set_index("state"), study.provenance["state"]
+        table = study.by_state.set_index("state")
+        state = study.provenance["state"]
         tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
         rows[name] = tested | table.loc[state].to_dict()
         depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
         again = study.consistency.query("score == 'paired' and control == 'none'").groupby("of", sort=False)["overlap"]
         rows[name] |= again.mean().add_prefix("found_again_").to_dict()
     common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
-    numbers, figures = numbers_of(rows), {measure: _probes(having, measure) for measure, having in common}
-    for of, having in shared(studies, lambda one: one.consistency["of"].unique()):
-        figures[f"found_again_{of}"] = _found_again(having, of)
+    numbers = numbers_of(rows)
+    figures = {measure: _probes(having, measure) for measure, having in common}
+    for kind, having in shared(studies, lambda result: result.consistency["of"].unique()):
+        figures[f"found_again_{kind}"] = _found_again(having, kind)
     figures |= {name: _similar(having) for name, having in shared(studies, _with_similarity)}
     best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
-    what = "What the best probes add to a bag of words in accuracy"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
+    heading = "What the best probes add to a bag of words in accuracy"
+    return Sides(DEFINITIONS, numbers, figures, extremes(heading, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
 def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
@@ -263,12 +271,12 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     return out
 
 
-def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
+def _found_again(studies: Mapping[str, ProbingStudy], kind: str) -> Figure:
     """The share of the top 1 % of units that other pairs find again, with one line for each run: its tasks, their
     controls, and the means with labels flipped."""
-    out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[of])
+    out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[kind])
     for number, (name, look) in enumerate(run_styles(list(studies)).items()):
-        table = only(only(studies[name].consistency, "score", "paired"), "of", of)
+        table = only(only(studies[name].consistency, "score", "paired"), "of", kind)
         grammar = table["control"] == "none"
         null: Style = {"name": "labels flipped", "color": GREY, "symbol": "x"}
         none: Style = {"name": "controls, both grammatical", "color": GREY, "symbol": "square-open"}

@@ -64,14 +64,14 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
         >>> one.dims == found.neurons.query("gate > 0")["dim"].tolist()  # it reads the neurons with an open gate
         True
     """
-    of = found.provenance.get("of") or "residual"
-    if of != "residual":
-        raise ValueError(f"this sweep read {of}; a probe that acts on the model reads the residual stream")
+    units = found.provenance.get("of") or "residual"
+    if units != "residual":
+        raise ValueError(f"this sweep read {units}; a probe that acts on the model reads the residual stream")
     neurons = found.neurons
     part = neurons[(neurons["task"] == task) & (neurons["state"] == state)].sort_values("dim")
     if part.empty:
-        known, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
-        raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {known}; states {states}")
+        tasks, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
+        raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {tasks}; states {states}")
     check_neurons(part)
     scale = part["scale"].to_numpy(dtype=np.float64)
     direction = (part["gate"] * part["weight"]).to_numpy(dtype=np.float64) / scale
@@ -157,20 +157,21 @@ def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, b
     check_pairs(pairs)
     first = pairs.drop_duplicates("UID").set_index("UID")
     rows: list[tuple[object, ...]] = []
-    for one in probes:
-        if one.task not in first.index:
-            raise ValueError(f"there is no pair of task {one.task!r}; found {', '.join(first.index)}")
+    for probe in probes:
+        if probe.task not in first.index:
+            raise ValueError(f"there is no pair of task {probe.task!r}; found {', '.join(first.index)}")
         for sentence in ("good", "bad"):
-            tokens, scores = token_scores(model, one, first[f"sentence_{sentence}"][one.task], bos=bos)
-            rows += zip(repeat(one.task), repeat(one.state), repeat(sentence), count(), tokens, scores.tolist())
+            tokens, scores = token_scores(model, probe, first[f"sentence_{sentence}"][probe.task], bos=bos)
+            rows += zip(repeat(probe.task), repeat(probe.state), repeat(sentence), count(), tokens, scores.tolist())
     return pd.DataFrame(rows, columns=["task", "state", "sentence", "position", "token", "score"])
 
 
 def check_probe(model: Model, probe: Probe) -> None:
     """Raise ValueError for a probe of another width than the model's, or of a state that the model does not have."""
     check_model(model)
-    reads, width = len(probe.direction), model.cfg.d_model
+    reads = len(probe.direction)
+    width = model.cfg.d_model
     if reads != width:
-        found = f"the probe of {probe.task} reads {reads} dimensions, but the residual stream has {width}"
-        raise ValueError(f"{found}; it belongs to another model")
+        mismatch = f"the probe of {probe.task} reads {reads} dimensions, but the residual stream has {width}"
+        raise ValueError(f"{mismatch}; it belongs to another model")
     state_name(model, probe.state)

@@ -76,13 +76,14 @@ def rotations(
         ['none']
     """
     if collected.settings.get("of") == "neurons":
-        what = (
+        problem = (
             "a neuron has a nonlinearity of its own, so a rotation of MLP neurons is no basis that the model could have"
         )
-        raise ValueError(f"{what}; give states of the residual stream (of='residual'), or of heads")
+        raise ValueError(f"{problem}; give states of the residual stream (of='residual'), or of heads")
     if not whole_number(draws, "draws", least=0):
         return pd.DataFrame(columns=ROTATED)
-    vectors, device_of_fits = collected.load(state), find_device(device)
+    vectors = collected.load(state)
+    device_of_fits = find_device(device)
     rows: list[dict[str, Any]] = []
     able: list[Group] = []
     for splits in of_equal_size(split_tasks(collected.pairs, tasks, collected.rows)):
@@ -115,7 +116,8 @@ def _rows(
 
 def rotated(group: Group, rotation: Float[np.ndarray, "d d"]) -> Group:
     """The tasks in another basis, standardised there with the mean and SD of the training samples."""
-    part, matrix = copy(group), torch.from_numpy(rotation).to(group.X)
+    part = copy(group)
+    matrix = torch.from_numpy(rotation).to(group.X)
     part.X, part.X_test = group.X @ matrix, group.X_test @ matrix
     mean: Tensor = part.X.mean(1, keepdim=True)
     spread: Tensor = part.X.std(1, correction=0, keepdim=True)

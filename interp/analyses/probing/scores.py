@@ -53,23 +53,26 @@ class Sentences:
     def __init__(self, model: Model, texts: Sequence[str], *, bos: Bos = "auto", whole_words: bool = False):
         self.texts = list_of_strings(texts, "sentences")
         self.rows = sentence_rows(model, self.texts, bos=bos, least=2)
-        self.bos, self.left_out_bos = settled_bos(model, bos), left_out_bos(model, bos)
+        self.bos = settled_bos(model, bos)
+        self.left_out_bos = left_out_bos(model, bos)
         check_vocabulary(model)
-        self.model, self.tokenizer, self.encoder = model, tokenizer_of(model), is_encoder(model)
+        self.model = model
+        self.tokenizer = tokenizer_of(model)
+        self.encoder = is_encoder(model)
         if self.encoder and self.tokenizer.mask_token_id is None:
             raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
         before, after = frame(model, bos).alone
         self.before = len(before)
         lengths = [len(row) - len(before) - len(after) for row in self.rows]
         self.starts = np.concatenate([[0], np.cumsum(lengths)])
-        own = (row[len(before) : len(row) - len(after)] for row in self.rows)
-        self.ids = np.concatenate([np.array(ids) for ids in own])
+        contents = (row[len(before) : len(row) - len(after)] for row in self.rows)
+        self.ids = np.concatenate([np.array(ids) for ids in contents])
         self.unknown = self.ids == unknown_id(self.tokenizer)
         encoded = encode(self.tokenizer, self.texts)
         counted = Counted.of(np.concatenate(encoded), self.tokenizer).checked(self.tokenizer, "the sentences")
         self.unknown_share = counted.share
         self.own = [unframed(ids, before, after) for ids in encoded]
-        self.words = [one.words for one in self.aligned] if self.encoder and whole_words else None
+        self.words = [sentence.words for sentence in self.aligned] if self.encoder and whole_words else None
 
     @property
     def firsts(self) -> Int[np.ndarray, " sentence"]:
@@ -91,8 +94,8 @@ class Sentences:
     def batches(self) -> Batches:
         """Batches with the longest sentences first. For an encoder, sentences of equal length are together, with one
         row per token, in which it is masked."""
-        how: dict[str, Any] = {"tokenizer": self.tokenizer, "left_out_bos": self.left_out_bos}
-        return Batches(self._settings, len(self.texts), self._read, **how)
+        options: dict[str, Any] = {"tokenizer": self.tokenizer, "left_out_bos": self.left_out_bos}
+        return Batches(self._settings, len(self.texts), self._read, **options)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -116,23 +119,25 @@ class Sentences:
         order = np.argsort(-lengths, kind="stable")
         if self.encoder:
             for length in dict.fromkeys(lengths[order].tolist()):
-                alike, size = order[lengths[order] == length], max(1, TOKENS_AT_ONCE // (length * (length - 2)))
+                alike = order[lengths[order] == length]
+                size = max(1, TOKENS_AT_ONCE // (length * (length - 2)))
                 yield from (alike[start : start + size] for start in range(0, len(alike), size))
             return
-        most = TOKENS_AT_ONCE if view(self.model).starts_within else LOGITS_AT_ONCE // self.model.W_U.shape[1]
-        for chosen in together(order, lambda i: int(lengths[i]), most):
+        limit = TOKENS_AT_ONCE if view(self.model).starts_within else LOGITS_AT_ONCE // self.model.W_U.shape[1]
+        for chosen in together(order, lambda i: int(lengths[i]), limit):
             yield np.array(chosen)
 
     def _masked(self, chosen: Int[np.ndarray, " sentence"]) -> Batch:
         """One row for each token of sentences of equal length, in which it is masked."""
         ids = np.array([self.rows[i] for i in chosen])
-        n, length = len(ids), ids.shape[1] - 2
+        n = len(ids)
+        length = ids.shape[1] - 2
         here = torch.eye(length, dtype=torch.bool).expand(n, length, length)
         hidden = here
         if self.words is not None:
             words = torch.tensor([self.words[i] for i in chosen])
             hidden = (words[:, :, None] == words[:, None, :]).triu() | here
-        read, masked = (torch.nn.functional.pad(which.flatten(0, 1), (1, 1)) for which in (here, hidden))
+        read, masked = (torch.nn.functional.pad(places.flatten(0, 1), (1, 1)) for places in (here, hidden))
         plain = Batch.of(ids.repeat(length, 0))
         tokens = plain.tokens.masked_fill(masked, self.tokenizer.mask_token_id)
         return replace(plain, tokens=tokens, read=read, targets=plain.tokens.where(read, -1))
@@ -169,7 +174,8 @@ class TokenScores(Observer):
 
     def __init__(self, sentences: Sentences, *, whole_words: bool = False) -> None:
         super().__init__(whole_words=whole_words)
-        self.sentences, self.model = sentences, sentences.model
+        self.sentences = sentences
+        self.model = sentences.model
         self.head = prediction_head(self.model)
         self.marked = _marked(sentences) if whole_words and not sentences.encoder else None
         self._waiting: list[tuple[str, Tensor, Tensor]] = []
@@ -188,8 +194,8 @@ class TokenScores(Observer):
             targets = batch.read_targets
             log_Z = log_partition(wide)
             log_p = wide.gather(1, targets.clamp(min=0)[:, None])[:, 0] - log_Z
-            known = targets >= 0
-            self._keep("log_p", (places + int(not self.sentences.encoder))[known], log_p[known])
+            scored = targets >= 0
+            self._keep("log_p", (places + int(not self.sentences.encoder))[scored], log_p[scored])
             if self.marked is not None:
                 real = columns >= self.sentences.before
                 begins = torch.from_numpy(np.flatnonzero(self.marked)).to(wide.device)
@@ -220,7 +226,8 @@ class TokenScores(Observer):
         """
         log_p = self.state["log_p"].numpy().copy()
         if self.marked is not None:
-            ends, begins = self.state["ends"].numpy(), self.marked[self.sentences.ids]
+            ends = self.state["ends"].numpy()
+            begins = self.marked[self.sentences.ids]
             begins[self.sentences.firsts] = False
             if not self.sentences.before:  # the first token that is scored
                 begins[self.sentences.firsts + 1] = False
@@ -236,15 +243,15 @@ def _marked(sentences: Sentences) -> Bool[np.ndarray, " d_vocab"]:
     """Which tokens begin with a space, before a word or alone, according to their text."""
     ids = sorted(set(sentences.tokenizer.get_vocab().values()))
     marked = np.zeros(sentences.model.W_U.shape[1], dtype=bool)
-    for token_id, said in zip(ids, Spelling(sentences.tokenizer).said(ids), strict=True):
-        if said is not None and said.startswith(b" ") and token_id < len(marked):
+    for token_id, spelling in zip(ids, Spelling(sentences.tokenizer).said(ids), strict=True):
+        if spelling is not None and spelling.startswith(b" ") and token_id < len(marked):
             marked[token_id] = True
     if not marked.any():
-        what = "this model's tokenizer has no token that begins with a space"
-        raise ValueError(f"{what}, so nothing says where a word ends; score sentences without whole_words")
+        problem = "this model's tokenizer has no token that begins with a space"
+        raise ValueError(f"{problem}, so nothing says where a word ends; score sentences without whole_words")
     if not any(len(text.split()) > 1 for text in sentences.texts):
-        what = f"no sentence has a space in it, such as {sentences.texts[0][:40]!r}"
-        raise ValueError(f"{what}; whole_words is for languages that write spaces between words; leave it out")
+        problem = f"no sentence has a space in it, such as {sentences.texts[0][:40]!r}"
+        raise ValueError(f"{problem}; whole_words is for languages that write spaces between words; leave it out")
     return marked
 
 
@@ -361,16 +368,21 @@ def word_surprisal(
         >>> bool(right < wrong)
         True
     """
-    given = [one if isinstance(one, str) else list_of_strings(one, "regions") for one in _several(sentences)]
-    texts = [one if isinstance(one, str) else "".join(one) for one in given]
-    found = Sentences(model, texts, bos=bos, whole_words=whole_words)
-    split = [_words(found, number) if isinstance(one, str) else one for number, one in enumerate(given)]
-    rows = [_regions(found, number, parts) for number, parts in enumerate(split)]
-    observer = TokenScores(found, whole_words=whole_words)
-    yield [Reading("scoring", found.batches(), [observer])]
-    log_p, tables = observer.log_probabilities, []
+    inputs: list[str | list[str]] = []
+    for sentence in _several(sentences):
+        inputs.append(sentence if isinstance(sentence, str) else list_of_strings(sentence, "regions"))
+    texts = [sentence if isinstance(sentence, str) else "".join(sentence) for sentence in inputs]
+    encoded = Sentences(model, texts, bos=bos, whole_words=whole_words)
+    split = []
+    for number, sentence in enumerate(inputs):
+        split.append(_words(encoded, number) if isinstance(sentence, str) else sentence)
+    rows = [_regions(encoded, number, parts) for number, parts in enumerate(split)]
+    observer = TokenScores(encoded, whole_words=whole_words)
+    yield [Reading("scoring", encoded.batches(), [observer])]
+    log_p = observer.log_probabilities
+    tables = []
     for number, (parts, regions) in enumerate(zip(split, rows, strict=True)):
-        of_tokens = -log_p[found.starts[number] : found.starts[number + 1]]
+        of_tokens = -log_p[encoded.starts[number] : encoded.starts[number + 1]]
         counts = np.bincount(regions, minlength=len(parts))
         surprisal = np.bincount(regions, of_tokens, minlength=len(parts))
         numbered = {"sentence": number, "word": range(len(parts)), "text": [part.strip() for part in parts]}
@@ -381,8 +393,8 @@ def word_surprisal(
 def _several(sentences: Any) -> list[Any]:
     """One or more sentences, or lists of their regions."""
     if isinstance(sentences, str) or not isinstance(sentences, Sequence):
-        found = f"the string {sentences[:40]!r}" if isinstance(sentences, str) else type(sentences).__name__
-        raise TypeError(f"sentences must be a list of strings, or of lists of regions, found {found}")
+        kind = f"the string {sentences[:40]!r}" if isinstance(sentences, str) else type(sentences).__name__
+        raise TypeError(f"sentences must be a list of strings, or of lists of regions, found {kind}")
     return list(sentences)
 
 
@@ -390,17 +402,18 @@ def _words(sentences: Sentences, number: int) -> list[str]:
     """The words of a sentence, each with the spaces before it; the last also with those after it."""
     text = sentences.texts[number]
     if cuts_words(sentences.tokenizer):
-        one = sentences.aligned[number]
-        ends = [*{word: end for word, (_, end) in zip(one.words, one.offsets, strict=True)}.values()]
+        alignment = sentences.aligned[number]
+        ends = [*{word: end for word, (_, end) in zip(alignment.words, alignment.offsets, strict=True)}.values()]
     else:
-        ends = [found.end() for found in re.finditer(r"\S+", text)]
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
     return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
 
 
 def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.ndarray, " token"]:
     """The region that each token of a sentence belongs to, ignoring the spaces before it."""
-    text, ends = sentences.texts[number], np.cumsum([len(part) for part in parts])
-    found = []
+    text = sentences.texts[number]
+    ends = np.cumsum([len(part) for part in parts])
+    regions = []
     for start, end in sentences.aligned[number].offsets:
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
         first = start if first == end else first
@@ -408,5 +421,5 @@ def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.
         if region != last:
             across = f"{text[start:end]!r} of {text[:60]!r} is one token in two regions"
             raise ValueError(f"{across}, {parts[region]!r} and {parts[last]!r}; divide the sentence between tokens")
-        found.append(min(region, len(parts) - 1))
-    return np.array(found)
+        regions.append(min(region, len(parts) - 1))
+    return np.array(regions)

@@ -69,22 +69,24 @@ def transfer(
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
     check_unit(raw, unit)
-    l0_strengths, splits = listed(l0_strengths), split_tasks(collected.pairs, tasks, collected.rows)
+    l0_strengths = listed(l0_strengths)
+    splits = split_tasks(collected.pairs, tasks, collected.rows)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
     rows = _kinds(l0_strengths).merge(where, how="cross")
     tables = []
     for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
         probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for some in of_equal_size(splits):
-            group = Group(vectors, some, raw=raw, unit=unit, device=find_device(device))
+        for subset in of_equal_size(splits):
+            group = Group(vectors, subset, raw=raw, unit=unit, device=find_device(device))
             y = group.targets()
             fitted = [fit_dense(group.X, y)]
             if l0_strengths:
-                many, seeds = y.expand(-1, -1, len(l0_strengths)), [seed] * len(l0_strengths)
+                many = y.expand(-1, -1, len(l0_strengths))
+                seeds = [seed] * len(l0_strengths)
                 sparse = fit_sparse(group.X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
                 fitted.insert(0, sparse.coefficients.double())
-            probes |= dict(zip(some, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
+            probes |= dict(zip(subset, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
         directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
         measured = [_measured(vectors, split, directions, offsets) for split in splits.values()]
         accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
@@ -160,9 +162,11 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
     for state, part in neurons.assign(c=neurons["gate"] * neurons["weight"]).groupby("state", sort=False):
         tasks = part["task"].unique()
         wide = part.pivot(index="task", columns="dim", values=["gate", "c"]).loc[tasks]
-        is_open, c = wide["gate"].to_numpy() > 0, wide["c"].to_numpy(dtype=np.float64)
+        is_open = wide["gate"].to_numpy() > 0
+        c = wide["c"].to_numpy(dtype=np.float64)
         a, b = np.triu_indices(len(tasks), 1)  # the order of pdist
-        shared, sizes = (is_open.astype(float) @ is_open.T)[a, b], is_open.sum(1)
+        shared = (is_open.astype(float) @ is_open.T)[a, b]
+        sizes = is_open.sum(1)
         union = sizes[a] + sizes[b] - shared
         chance = [_expected_jaccard(int(m), int(n), is_open.shape[1]) for m, n in zip(sizes[a], sizes[b], strict=True)]
         measures = shared / np.where(union, union, np.nan), chance, 1 - pdist(c, "cosine")
@@ -207,10 +211,10 @@ def general(
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
     described = collected.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
-    about = described.loc[list(splits)].fillna("")
-    sets = pd.DataFrame(_left_out(about), columns=["task", "trained_on", "seen"])
+    categories = described.loc[list(splits)].fillna("")
+    sets = pd.DataFrame(_left_out(categories), columns=["task", "trained_on", "seen"])
     sets["n_tasks"] = sets["seen"].map(np.sum)
-    rows = _kinds([l0_strength]).merge(sets.join(about, on="task"), how="cross")
+    rows = _kinds([l0_strength]).merge(sets.join(categories, on="task"), how="cross")
     chosen = [split.train[:_PAIRS_A_TASK] for split in splits.values()]
     owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
     used = torch.from_numpy(np.stack([seen[owner] for seen in sets["seen"]], 1))
@@ -220,7 +224,8 @@ def general(
     for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
         group = Group(vectors, everything, raw=raw, unit=unit, device=find_device(device))
-        X, y = group.X, group.targets()
+        X = group.X
+        y = group.targets()
         sparse = fit_sparse(
             X, y.expand(-1, -1, len(sets)), weights=used[None].to(X), steps=steps,
             l0_strengths=[l0_strength] * len(sets), seeds=[seed] * len(sets),
@@ -230,22 +235,24 @@ def general(
         directions, offsets = (part[0] for part in group.unscaled(fitted))
         measured = np.zeros((2, len(rows)))
         for task, split in splits.items():
-            own = (rows["task"] == task).to_numpy()
-            measured[:, own] = _measured(vectors, split, directions[own], offsets[own])
+            of_task = (rows["task"] == task).to_numpy()
+            measured[:, of_task] = _measured(vectors, split, directions[of_task], offsets[of_task])
         n_open = (fitted[0] != 0).sum(1).cpu().numpy()
         tables.append(rows.assign(state=state, accuracy=measured[0], pair_accuracy=measured[1], n_open=n_open))
     return pd.concat(tables, ignore_index=True)[GENERAL]
 
 
-def _left_out(about: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray, " tasks"]]]:
+def _left_out(categories: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray, " tasks"]]]:
     """For each task, the sets of other tasks to train on."""
-    fields, terms, found = about["field"].to_numpy(), about["linguistics_term"].to_numpy(), []
-    for number, (task, field, term) in enumerate(about.itertuples()):
-        other = np.arange(len(about)) != number
+    fields = categories["field"].to_numpy()
+    terms = categories["linguistics_term"].to_numpy()
+    rows = []
+    for number, (task, field, term) in enumerate(categories.itertuples()):
+        other = np.arange(len(categories)) != number
         sets = {"others": other}
         if field:
             sets |= {"same_field": other & (fields == field), "other_fields": other & (fields != field)}
         if term:
             sets["same_term"] = other & (terms == term)
-        found += [(task, name, seen) for name, seen in sets.items() if seen.any()]
-    return found
+        rows += [(task, name, seen) for name, seen in sets.items() if seen.any()]
+    return rows

@@ -87,13 +87,14 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
         if self.method == "l0":
             Z = self._standardised(X)
-            found = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
-            self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (found.gate, found.coefficients))
+            fitted = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
+            self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (fitted.gate, fitted.coefficients))
         elif self.method in ("topk", "dense"):
             chosen = np.ones(d, dtype=bool)
             if self.method == "topk":
                 chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
-            self.gate_, self.coef_ = chosen.astype(np.float64), np.zeros(d)
+            self.gate_ = chosen.astype(np.float64)
+            self.coef_ = np.zeros(d)
             self.coef_[chosen] = fit_dense(self._standardised(X, chosen), target)[0, 0].numpy()
         else:
             raise ValueError(f"unknown method {self.method!r}; expected 'l0', 'topk' or 'dense'")

@@ -48,27 +48,27 @@ def used_pairs(pairs: pd.DataFrame, rows: Sequence[list[int]] = (), *, by: Seque
     numbers: dict[Hashable, int] = {}
     keys = map(tuple, rows) if len(rows) else sentences
     good, bad = np.array([numbers.setdefault(key, len(numbers)) for key in keys]).reshape(-1, 2).T
-    same = good == bad
-    repeated = pairs[list(by)].assign(good=good, bad=bad).duplicated().to_numpy() & ~same
+    identical = good == bad
+    repeated = pairs[list(by)].assign(good=good, bad=bad).duplicated().to_numpy() & ~identical
     edges = sparse.coo_array((np.ones(len(good)), (good, bad)), shape=(len(numbers), len(numbers)))
     group = pd.factorize(csgraph.connected_components(edges, directed=False)[1][good])[0]
-    used = ~(same | repeated)
-    counts = {"pairs": len(pairs), "repeated": int(repeated.sum()), "same_tokens": int(same.sum())}
+    used = ~(identical | repeated)
+    counts = {"pairs": len(pairs), "repeated": int(repeated.sum()), "same_tokens": int(identical.sum())}
     counts["groups"] = len(np.unique(group[used]))
     if not used.all():
-        _warn_of_unused(counts, np.reshape(sentences, (-1, 2))[same])
+        _warn_of_unused(counts, np.reshape(sentences, (-1, 2))[identical])
     return UsedPairs(used, group, counts)
 
 
-def _warn_of_unused(counts: dict[str, int], same: np.ndarray) -> None:
-    why = []
+def _warn_of_unused(counts: dict[str, int], identical: np.ndarray) -> None:
+    reasons = []
     if counts["repeated"]:
-        why.append(f"{counts['repeated']:,} because an earlier pair of the task is the same")
+        reasons.append(f"{counts['repeated']:,} because an earlier pair of the task is the same")
     if counts["same_tokens"]:
-        example = " and ".join(repr(text[:40]) for text in same[0])
-        why.append(f"{counts['same_tokens']:,} because both sentences are the same tokens to the model ({example})")
+        example = " and ".join(repr(text[:40]) for text in identical[0])
+        reasons.append(f"{counts['same_tokens']:,} because both sentences are the same tokens to the model ({example})")
     unused = counts["repeated"] + counts["same_tokens"]
-    warn(f"left out {unused:,} of {count(counts['pairs'], 'pair')}: {', '.join(why)}")
+    warn(f"left out {unused:,} of {count(counts['pairs'], 'pair')}: {', '.join(reasons)}")
 
 
 class Split(NamedTuple):
@@ -102,14 +102,14 @@ def split_tasks(
     Raises ValueError for an unknown task, for no tasks, for fewer than ten groups, and for a task whose sentences are
     in other tasks such that a part has no pairs.
     """
-    known = list(dict.fromkeys(pairs["UID"]))
-    chosen = known if tasks is None else list_of_strings(listed(tasks), "tasks")
-    if unknown := sorted(set(chosen) - set(known)):
-        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
+    all_tasks = list(dict.fromkeys(pairs["UID"]))
+    chosen = all_tasks if tasks is None else list_of_strings(listed(tasks), "tasks")
+    if unknown := sorted(set(chosen) - set(all_tasks)):
+        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(all_tasks)}")
     used, group, _ = used_pairs(pairs, rows)
     part_of: dict[int, int] = {}
     splits: dict[str, Split] = {}
-    for task in known:
+    for task in all_tasks:
         of_task = (pairs["UID"] == task).to_numpy()
         numbers = np.flatnonzero(of_task & used)
         groups, sizes = np.unique(group[numbers], return_counts=True)
@@ -127,17 +127,17 @@ def split_tasks(
         splits[task] = Split(train, validation, test, np.unique(group[test], return_counts=True)[1])
     for task in chosen:
         if not all(map(len, splits[task])):
-            what = f"the sentences of task {task!r} are also in other tasks, and none are left to train or test on"
-            raise ValueError(f"{what}; leave one of these tasks out, or give more pairs")
+            problem = f"the sentences of task {task!r} are also in other tasks, and none are left to train or test on"
+            raise ValueError(f"{problem}; leave one of these tasks out, or give more pairs")
     return {task: splits[task] for task in chosen}
 
 
 def _check_size(task: str, n_pairs: int, n_used: int, n_groups: int) -> None:
     if n_groups < _FEWEST_GROUPS:
-        what = f"task {task!r} has {count(n_pairs, 'pair')}"
-        what += f", {n_used} of them different" * (n_used < n_pairs)
-        what += f", in {count(n_groups, 'group')} that share no sentence" * (n_groups < n_used)
-        raise ValueError(f"{what}; a split needs at least {_FEWEST_GROUPS}: give more pairs, or leave the task out")
+        problem = f"task {task!r} has {count(n_pairs, 'pair')}"
+        problem += f", {n_used} of them different" * (n_used < n_pairs)
+        problem += f", in {count(n_groups, 'group')} that share no sentence" * (n_groups < n_used)
+        raise ValueError(f"{problem}; a split needs at least {_FEWEST_GROUPS}: give more pairs, or leave the task out")
 
 
 def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:

@@ -81,8 +81,8 @@ class States:
         else:
             vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
-            found = f"state {state} was collected from {len(vectors)} pairs, but `pairs` has {len(self.pairs)}"
-            raise ValueError(f"{found}; collect the pairs that are wanted, or name their tasks")
+            mismatch = f"state {state} was collected from {len(vectors)} pairs, but `pairs` has {len(self.pairs)}"
+            raise ValueError(f"{mismatch}; collect the pairs that are wanted, or name their tasks")
         _check_finite(vectors, state)
         return vectors
 
@@ -139,7 +139,8 @@ def collect(
     check_choice("of", of, get_args(Of))
     sites = sites_of(model, states, layers, of, position)
     sentences = sentences_of(pairs)
-    rows, tokenizer = state_rows(model, sentences, position, bos=bos), tokenizer_of(model)
+    rows = state_rows(model, sentences, position, bos=bos)
+    tokenizer = tokenizer_of(model)
     counted = Counted.of(np.concatenate(encode(tokenizer, sentences)), tokenizer)
     settings = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
@@ -152,15 +153,16 @@ def collect(
     size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
         raise ValueError(f"the states take {size / 1e9:.1f} GB, but memory is {memory / 1e9:.1f} GB; give a directory")
-    found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
+    collected = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
             tokens = LargestTokens(model, sites.names, sites.width) if largest else None
             vectors = _read(model, rows, sites, bar, tokens)
             by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
-            kept = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
-            return replace(found, tokens=tokens, _kept=kept)
-        run, shards = identity(model, states=settings, largest=largest), []
+            by_state = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
+            return replace(collected, tokens=tokens, _kept=by_state)
+        run = identity(model, states=settings, largest=largest)
+        shards = []
         for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
             path = Path(directory) / f"states-{number:05d}.safetensors"
             shards.append(Checkpoint(path, run | {"first sentence": start}))
@@ -172,7 +174,7 @@ def collect(
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
     tokens = _merged(LargestTokens(model, sites.names, sites.width), shards) if largest else None
-    return replace(found, tokens=tokens, _shards=tuple(shards))
+    return replace(collected, tokens=tokens, _shards=tuple(shards))
 
 
 def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestTokens:
@@ -198,19 +200,20 @@ def sites_of(
 ) -> Sites:
     """Where `collect` reads. Raises ValueError for states or layers that do not exist or do not fit `of`."""
     cfg = model.cfg
-    what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
-    if other is not None:
-        raise ValueError(f"of={of!r} is read at {what}s; give {what}s= and leave the other out")
+    noun, numbers, excluded = ("state", states, layers) if of == "residual" else ("layer", layers, states)
+    if excluded is not None:
+        raise ValueError(f"of={of!r} is read at {noun}s; give {noun}s= and leave the other out")
     if of == "residual":
-        every, width = {state: state_name(model, state) for state in range(cfg.n_layers + 1)}, cfg.d_model
+        names = {state: state_name(model, state) for state in range(cfg.n_layers + 1)}
+        width = cfg.d_model
     else:
         site: Site = "mlp_post" if of == "neurons" else "z"
-        every = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
+        names = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
         width = (view(model).d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
-    chosen = list(every) if given is None else [whole_number(number, what) for number in listed(given)]
-    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
-        raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
-    return Sites({number: every[number] for number in chosen}, width, position)
+    chosen = list(names) if numbers is None else [whole_number(number, noun) for number in listed(numbers)]
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
+        raise ValueError(f"{noun}s must be different numbers in 0 … {max(names)}, found {chosen}")
+    return Sites({number: names[number] for number in chosen}, width, position)
 
 
 def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bos: Bos = "auto") -> list[list[int]]:
@@ -228,9 +231,13 @@ def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bo
 def frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
     """The tokens before each sentence, and the token at which it is read: a special one, or that of its position."""
     name = tokenizer_of(model).convert_ids_to_tokens
-    begins, at = row[: len(frame(model, bos).alone[0])], {"cls": 0, "eos": -1}.get(position)
+    begins = row[: len(frame(model, bos).alone[0])]
+    index = {"cls": 0, "eos": -1}.get(position)
     read_at = {"last": "the last token of the sentence", "mean": "the mean over all tokens"}
-    return {"begins_with": " ".join(name(begins)) or None, "read_at": read_at.get(position) or name([row[at or 0]])[0]}
+    return {
+        "begins_with": " ".join(name(begins)) or None,
+        "read_at": read_at.get(position) or name([row[index or 0]])[0],
+    }
 
 
 def _end(tokenizer: Any) -> int:
@@ -254,15 +261,16 @@ def _read(
 ) -> dict[str, Float[Tensor, "sentences width"]]:
     """The vectors of all rows, whose numbers begin with `first`. A shard stores them, on Ctrl-C those read so far, and
     the next call resumes from it."""
-    known, done = ({}, 0) if shard is None else shard.load()
-    held = {} if tokens is None else tokens.state
-    held |= {name: known.pop(name) for name in held if name in known}
-    found = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | known
-    start, hooks = done, hooks_of_others(model)
+    stored, done = ({}, 0) if shard is None else shard.load()
+    token_state = {} if tokens is None else tokens.state
+    token_state |= {name: stored.pop(name) for name in token_state if name in stored}
+    vectors = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | stored
+    start = done
+    hooks = hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
             if number >= (start or 0):
-                recipe = _recipe(model, sites, batch, found, chosen)
+                recipe = _recipe(model, sites, batch, vectors, chosen)
                 if tokens is not None:
                     recipe += tokens.hooks(replace(batch, rows=first + torch.tensor(chosen)))
                 with running(model, recipe, expected=hooks):
@@ -275,13 +283,13 @@ def _read(
     except KeyboardInterrupt:
         if shard is not None and done != start:
             with uninterrupted():
-                shard.save(found | held, done)
+                shard.save(vectors | token_state, done)
         raise
-    for state, values in found.items():
+    for state, values in vectors.items():
         _check_finite(values.numpy(), state)
     if shard is not None:
-        shard.save(found | held)
-    return found
+        shard.save(vectors | token_state)
+    return vectors
 
 
 def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
@@ -309,7 +317,8 @@ def _recipe(model: Model, sites: Sites, batch: Batch, into: dict[str, Tensor], c
     def keep(activation: Tensor, hook: object, state: int) -> None:
         values = activation.flatten(2)
         if sites.position == "mean":
-            values, real = values.float(), batch.mask[..., None]
+            values = values.float()
+            real = batch.mask[..., None]
             picked = (values * real).sum(1) / real.sum(1)
         else:
             picked = values[torch.arange(len(values), device=values.device), where]

@@ -160,34 +160,34 @@ def sweep(
     numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
     if not numbers:
         raise ValueError("states is empty; name at least one state, or leave it out for all of them")
-    asked = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
-    asked["steps"] = whole_number(steps, "steps", least=1)
+    parameters = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
+    parameters["steps"] = whole_number(steps, "steps", least=1)
     words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
     bag_of_words = {task: float(right.mean()) for task, right in words.items()}
-    settings = {"states": collected.settings, **asked, "bag_of_words": bag_of_words}
-    kept = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
-    left = sum(one is None or not is_finished(one.path) for one in kept.values())
+    settings = {"states": collected.settings, **parameters, "bag_of_words": bag_of_words}
+    checkpoints = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
+    unfinished = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint in checkpoints.values())
     bases = {control == "rotation" for control in options["controls"]}
-    work = left * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
+    work = unfinished * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
     with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
         make = partial(_tables, collected, splits, words, settings, find_device(device), bar.update)
-        parts = kept_each([(one, partial(make, state)) for state, one in kept.items()])
+        parts = kept_each([(checkpoint, partial(make, state)) for state, checkpoint in checkpoints.items()])
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     if raw:
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
     of_states = ("weight_hash", "of", "position", "begins_with", "read_at")
-    about = {key: collected.settings.get(key) for key in of_states}
-    about["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
-    return Sweep(provenance=asked | about, **merged)
+    origin = {key: collected.settings.get(key) for key in of_states}
+    origin["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
+    return Sweep(provenance=parameters | origin, **merged)
 
 
-def checked_options(width: float = math.inf, **given: Any) -> dict[str, Any]:
+def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
     """The lists among the options of `sweep`, by name.
 
     Raises ValueError for options that are impossible with states of this width (by default, of any width), and
     TypeError for k or seeds that are not whole numbers.
     """
-    options = {name: listed(values) for name, values in given.items()}
+    options = {name: listed(values) for name, values in lists.items()}
     for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
         if not options[name] or not set(options[name]) <= set(get_args(kind)):
             raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")
@@ -204,20 +204,20 @@ def check_unit(raw: bool, unit: str) -> None:
     """Raise ValueError for an unknown unit, and warn if the result depends on the unit of the residual stream."""
     check_choice("unit", unit, get_args(Unit))
     if raw and unit == "none":
-        what = "states are neither standardised nor divided by their root mean square"
+        problem = "states are neither standardised nor divided by their root mean square"
         depends = "which gates open, and the accuracy, depend on the unit of the residual stream"
-        warn(f"{what}: {depends}; unit='rms' keeps the basis and removes that dependence")
+        warn(f"{problem}: {depends}; unit='rms' keeps the basis and removes that dependence")
 
 
 def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
     """Warn if all gates of all tasks are closed although the state is not constant."""
     varies = neurons.groupby("state")["t"].agg(lambda t: t.abs().max() > 0)
     plain = probes[(probes["method"] == "l0") & (probes["control"] == "none")]
-    most = plain.groupby(["l0_strength", "state"])["n_open"].max().reset_index()
-    closed = most[(most["n_open"] == 0) & most["state"].map(varies)]
+    maxima = plain.groupby(["l0_strength", "state"])["n_open"].max().reset_index()
+    closed = maxima[(maxima["n_open"] == 0) & maxima["state"].map(varies)]
     if not closed.empty:
-        each = zip(closed["l0_strength"], closed["state"], strict=True)
-        where = "; ".join(f"λ = {l0_strength:g} at state {state}" for l0_strength, state in each)
+        cells = zip(closed["l0_strength"], closed["state"], strict=True)
+        where = "; ".join(f"λ = {l0_strength:g} at state {state}" for l0_strength, state in cells)
         warn(f"no gate opens for {where}: these probes read nothing and are at chance; a larger λ opens more gates")
 
 
@@ -246,26 +246,28 @@ def _tables(
     state: int,
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state. Tasks of the same size are fitted together."""
-    vectors, controls = states.load(state), settings["controls"]
-    found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
-    for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
+    vectors = states.load(state)
+    controls = settings["controls"]
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
+    for subset, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
         rotation = haar(states.width, 0) if rotated else None
         in_basis = [control for control in controls if (control == "rotation") == rotated]
         group = Group(
-            vectors, some, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
+            vectors, subset, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
         )  # fmt: skip
         if not rotated:
-            found["hits"] += [_right(group, "bag_of_words", np.stack([words[task] for task in some]))]
+            parts["hits"] += [_right(group, "bag_of_words", np.stack([words[task] for task in subset]))]
         for name, table in _fitted(group, in_basis, settings, tick):
-            found[name].append(table)
+            parts[name].append(table)
     nothing = pd.DataFrame({"task": pd.Series(dtype="str")})
-    merged = {name: pd.concat(tables or [nothing], ignore_index=True) for name, tables in found.items()}
+    merged = {name: pd.concat(part or [nothing], ignore_index=True) for name, part in parts.items()}
     once = merged["hits"].drop_duplicates(["task", "pair", "kind"])
     wide = once.pivot(index=["task", "pair"], columns="kind", values="right").reset_index().rename_axis(columns=None)
     merged["hits"] = wide.sort_values("pair", ignore_index=True)
     merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
-    whole = {name: merged[name].assign(state=state).reindex(columns=columns) for name, columns in _COLUMNS.items()}
-    return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
+    tables = {name: merged[name].assign(state=state).reindex(columns=columns) for name, columns in _COLUMNS.items()}
+    tables["probes"] = tables["probes"].astype({"k": "Int64"})
+    return tables
 
 
 def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks groups"]) -> pd.DataFrame:
@@ -276,7 +278,8 @@ def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks groups"]) ->
 
 def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
     """Tables of some controls in one basis, each with the name of the table that it is part of."""
-    methods, rotated = settings["methods"], "rotation" in controls  # dense probes are the same in every basis
+    methods = settings["methods"]
+    rotated = "rotation" in controls  # dense probes are the same in every basis
     if "l0" in methods and controls:
         yield from _sparse(group, controls, settings, tick)
     if "dense" in methods and controls and not rotated:
@@ -298,28 +301,28 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
 
 
 def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
-    shown = shown_l0_strength(settings["l0_strengths"])
+    shown_strength = shown_l0_strength(settings["l0_strengths"])
     columns: list[tuple[Control, float, int]] = []
     for control in controls:
-        strengths = [shown] if control == "flip" else settings["l0_strengths"]
+        strengths = [shown_strength] if control == "flip" else settings["l0_strengths"]
         columns += product([control], strengths, settings["seeds"])
     _, l0_strengths, seeds = zip(*columns, strict=True)
     y = group.targets([(control, seed) for control, _, seed in columns])
-    found = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
+    fitted = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
     for i, (control, l0_strength, seed) in enumerate(columns):
-        expected = found.expected_open[:, i].mean(1).double().cpu().numpy()
-        about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
-        yield "probes", group.rows(found.coefficients[:, i], control, seed, **about)
+        expected = fitted.expected_open[:, i].mean(1).double().cpu().numpy()
+        labels = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
+        yield "probes", group.rows(fitted.coefficients[:, i], control, seed, **labels)
     for control in [control for control in controls if control != "flip"]:
-        mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown)]
-        right = np.mean([group.right(found.coefficients[:, i]) for i in mine], axis=0)
+        mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown_strength)]
+        right = np.mean([group.right(fitted.coefficients[:, i]) for i in mine], axis=0)
         yield "hits", _right(group, _SHOWN["l0", control], right)
     if "none" in controls:
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
-        gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
+        gates, weights = fitted.gate.cpu().numpy(), fitted.weight.cpu().numpy()
         p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
         values = {"t": group.t, "p_adjusted": p_adjusted}
-        values |= {"gate": gates[:, plain[shown]], "weight": weights[:, plain[shown]]}
+        values |= {"gate": gates[:, plain[shown_strength]], "weight": weights[:, plain[shown_strength]]}
         values |= {"mean": group.mean, "scale": group.spread}
         where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
         flat = {name: part.ravel() for name, part in values.items()}
@@ -337,7 +340,8 @@ def _agreement(
 ) -> dict[str, Float[np.ndarray, " tasks"]]:
     """Spearman's correlation of |t|, given by its ranks, and the gates, its largest value given the gates' ties, and
     the AUROC of |t| for open gates."""
-    d, is_open = gate.shape[1], gate > 0
+    d = gate.shape[1]
+    is_open = gate > 0
     n_open = is_open.sum(1)
     above = (ranks * is_open).sum(1) - n_open * (n_open + 1) / 2  # Mann and Whitney's U
     x = ranks - (d + 1) / 2

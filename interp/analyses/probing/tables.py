@@ -105,7 +105,8 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def answer(self) -> Answer | None:
         over = self.averaged_over.said if len(self.tasks) > 1 else "1 task"
-        state, n_dims = self.provenance["state"], self.neurons["dim"].nunique()
+        state = self.provenance["state"]
+        n_dims = self.neurons["dim"].nunique()
         return answer(self.means, self.by_state, self.neurons_read, state, n_dims, over)
 
     @property
@@ -116,18 +117,18 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def findings(self) -> tuple[Finding, ...]:
         phenomena = self.phenomenon_of
-        at = self.differences[self.differences["state"] == self.provenance["state"]]
-        asked: list[Iterable[Finding]] = [
-            beyond(at, phenomena),
-            above_untrained(self.untrained, at, phenomena),
+        differences = self.differences[self.differences["state"] == self.provenance["state"]]
+        groups: list[Iterable[Finding]] = [
+            beyond(differences, phenomena),
+            above_untrained(self.untrained, differences, phenomena),
             concentrated(self.rotations, phenomena),
             needed(changes(self.ablation), phenomena),
             atlas_findings(self, phenomena),
         ]
         if not self.transfer.empty:
             across = self.transfer, self.provenance["l0_strength"], phenomena
-            asked[3:3] = [held(*across), some_general(*across)]
-        return tuple(chain.from_iterable(asked))
+            groups[3:3] = [held(*across), some_general(*across)]
+        return tuple(chain.from_iterable(groups))
 
     @property
     def phenomenon_of(self) -> dict[str, str]:
@@ -151,9 +152,11 @@ class ProbingStudy(Atlas, Sweep):
     def by_state(self) -> pd.DataFrame:
         """Mean accuracies over tasks for each state: dense, sparse and largest-k probes, the controls, and words
         alone."""
-        probes, (sparse, k) = self.probes, (self.provenance["l0_strength"], self.largest_k)
-        shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
-        means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
+        probes = self.probes
+        sparse = self.provenance["l0_strength"]
+        k = self.largest_k
+        rows = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
+        means = rows.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
         columns: dict[str, Any] = {}
         for name, kind in BY_STATE.items():
             if kind in means.index:
@@ -180,13 +183,13 @@ class ProbingStudy(Atlas, Sweep):
     def neurons_read(self) -> pd.DataFrame:
         """The neurons that sparse probes read at the study's state, those read for the most tasks first: the number of
         tasks, and t, p and weight for the task in which the neuron separates good and bad sentences most."""
-        at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
-        at = at.dropna(subset="t")
-        most = at.loc[
-            at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
+        read = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
+        read = read.dropna(subset="t")
+        strongest = read.loc[
+            read.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
         ]
-        most.insert(1, "read_by", most["dim"].map(at["dim"].value_counts()))
-        return most.sort_values(["read_by", "dim"], ascending=[False, True], ignore_index=True)
+        strongest.insert(1, "read_by", strongest["dim"].map(read["dim"].value_counts()))
+        return strongest.sort_values(["read_by", "dim"], ascending=[False, True], ignore_index=True)
 
     @property
     def never_seen(self) -> pd.DataFrame:
@@ -244,7 +247,8 @@ def study(
     splits = split_tasks(table, rows=sentence_rows(model, sentences_of(table), bos=options.bos))
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **_swept(options))
-    sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
+    sparse = "l0" in chosen["methods"]
+    l0_strength = shown_l0_strength(chosen["l0_strengths"])
     numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
@@ -258,34 +262,36 @@ def study(
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
     probed = partial(_probed, table, options, reading | {"largest": False}, fitting)
     atlas = yield from _atlas(model, table, options)
-    states, found = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
+    states, swept = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
     of_untrained = by_chance(chosen, l0_strength, states.width)
     twins = [probed(untrained(model), "untrained-", options.states, of_untrained)[1]]
-    both = beside(found, twins[0], phenomena)
-    best = _best(found.probes) if options.state == "best" else options.state
+    both = beside(swept, twins[0], phenomena)
+    best = _best(swept.probes) if options.state == "best" else options.state
     for seed in range(1, TWINS):
         twins.append(probed(untrained(model, seed=seed), f"untrained-{seed}-", [best], of_untrained)[1])
     right = (yield from judged(model, table, scores=scores, **scoring)) if can_judge else unjudged(scores)
     tested = np.concatenate([split.test for split in splits.values()])
-    tasks = _tasks(table, found, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
+    tasks = _tasks(table, swept, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
     able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []
-    removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]
-    viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
-    about = found.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
-    about |= {"whole_words": options.whole_words}
+    sparse_probes = [probe(swept, task, best) for task in able]
+    removed = [candidate for candidate in sparse_probes if 1 <= len(candidate.dims) <= states.width // 2]
+    viewed = [probe(swept, task, best) for task in _most_accurate(swept.probes, best, l0_strength)]
+    details = swept.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
+    details["whole_words"] = options.whole_words
+    unused = list(source.unused)
     ablating: dict[str, Any] = {"limit": _ABLATED, "score": options.score, "progress": options.progress}
     ablating["by_perplexity"] = options.atlas
     return ProbingStudy(
-        provenance=provenance(model, states.settings, corpus=source.name, unused_columns=list(source.unused), **about),
-        **(found.tables | both | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
+        provenance=provenance(model, states.settings, corpus=source.name, unused_columns=unused, **details),
+        **(swept.tables | both | _across_tasks(states, swept, best, l0_strength, fitting) | atlas),
         tasks=tasks,
-        untrained=of_twins(found, twins, best),
+        untrained=of_twins(swept, twins, best),
         rotations=rotations(states, best, draws=options.rotations, device=fitting["device"], progress=options.progress),
         judgements=by_task(right),
         judgement_means=over_tasks(right, phenomena),
         ablation=ablation_effect(model, table, removed, **ablating, **scoring),
         views=pair_scores(model, table.iloc[tested], viewed, bos=options.bos),
-        contexts=_contexts(states, found.neurons, best),
+        contexts=_contexts(states, swept.neurons, best),
     )
 
 
@@ -296,14 +302,14 @@ def _probed(
     fitting: dict[str, Any],
     model: Model,
     name: str,
-    at: Several[int] | None,
-    asked: dict[str, Any],
+    numbers: Several[int] | None,
+    sweep_options: dict[str, Any],
 ) -> tuple[States, Sweep]:
     """The states of a model and their probes, stored under a name if the study has a directory."""
     root = None if options.directory is None else Path(options.directory)
-    states = collect(model, pairs, states=at, directory=root and root / f"{name}states", **reading)
+    states = collect(model, pairs, states=numbers, directory=root and root / f"{name}states", **reading)
     stored = root and root / f"{name}sweeps"
-    return states, sweep(states, **asked, **fitting, directory=stored, progress=options.progress)
+    return states, sweep(states, **sweep_options, **fitting, directory=stored, progress=options.progress)
 
 
 def check_asked(options: ProbingOptions) -> None:
@@ -329,12 +335,12 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
     swapped = controls_of(pairs)
     if not swapped:
         other = next(iter(set(pairs["UID"]) - set(minimal_pairs.bundled_tasks(pairs))))
-        why = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a bundled "
-        why += "task, so the atlas cannot tell units of grammar from units of any difference"
-        warn(f"{why}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
-    asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
-    found, _ = yield from unit_passes(model, pairs, swapped, **asked)
-    return atlas_tables(found, places(model), pairs)
+        problem = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a "
+        problem += "bundled task, so the atlas cannot tell units of grammar from units of any difference"
+        warn(f"{problem}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
+    settings: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
+    units, _ = yield from unit_passes(model, pairs, swapped, **settings)
+    return atlas_tables(units, places(model), pairs)
 
 
 def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame:
@@ -346,20 +352,20 @@ def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame
 
 
 def _across_tasks(
-    states: States, found: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
+    states: States, swept: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
 ) -> dict[str, pd.DataFrame]:
     """What tasks share at a state. The tables are empty for a single task, or without sparse probes."""
-    neurons = found.neurons[found.neurons["state"] == state]
+    neurons = swept.neurons[swept.neurons["state"] == state]
     tables = {"overlap": overlap(neurons)}
     if neurons["task"].nunique() < 2:
         return tables | {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
-    at = {"states": [state], "seed": found.provenance["seeds"][0], **fitting}
+    arguments = {"states": [state], "seed": swept.provenance["seeds"][0], **fitting}
     both = (
-        transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at),
+        transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **arguments),
         transfer_of_words(states).assign(state=state),
     )
     tables["transfer"] = pd.concat(both, ignore_index=True)
-    return tables | {"general": general(states, l0_strength=l0_strength, **at)}
+    return tables | {"general": general(states, l0_strength=l0_strength, **arguments)}
 
 
 def _best(probes: pd.DataFrame) -> int:
@@ -376,11 +382,11 @@ def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list
     return ordered["task"].drop_duplicates().head(_VIEWED).tolist()
 
 
-def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
+def _tasks(pairs: pd.DataFrame, swept: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
     """The table `tasks`, from what is `right` among the pairs that were judged, and which of them are for `test`."""
     by_task = pairs.groupby("UID", sort=False)
     table = by_task[["field", "linguistics_term"]].first().assign(n_pairs=by_task.size())
-    table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
+    table["bag_of_words"] = swept.probes.groupby("task")["bag_of_words"].first()
     for name, part in {"": judged, "_test": judged[judged["test"]]}.items():
         right = part.groupby("task")["right"]
         table[f"model_accuracy{name}"] = right.mean()

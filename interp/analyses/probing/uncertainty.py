@@ -40,8 +40,10 @@ def share_interval(
     of the mean over pairs, but at least the number of pairs and at most that of sentences (the effective sample size of
     a clustered survey). With `sentences=1`, n is the number of pairs, and the interval equals scipy's.
     """
-    n, share = right.shape[-1], np.asarray(right.mean(-1))
-    variance, spread = np.asarray(right.var(-1) / n), share * (1 - share)
+    n = right.shape[-1]
+    share = np.asarray(right.mean(-1))
+    variance = np.asarray(right.var(-1) / n)
+    spread = share * (1 - share)
     effective = np.divide(spread, variance, out=np.full_like(share, n), where=variance > 0)
     effective[(variance == 0) & (spread > 0)] = sentences * n
     return wilson(share, effective.clip(n, sentences * n), confidence)
@@ -106,12 +108,13 @@ def averaged(
     """
     means, differences = [], []
     for state, part in hits.groupby("state", sort=False):
-        known = part.drop(columns=["state", "pair"]).dropna(axis=1)
-        by_task = known.groupby("task", sort=False).mean()
-        units, names = Units.of(by_task.index.tolist(), phenomena), list(by_task)
+        shares = part.drop(columns=["state", "pair"]).dropna(axis=1)
+        by_task = shares.groupby("task", sort=False).mean()
+        units = Units.of(by_task.index.tolist(), phenomena)
+        names = list(by_task)
         values = {name: by_task[name].to_numpy(dtype=np.float64) for name in names}
         if len(by_task) == 1:
-            right = known[names].to_numpy(dtype=np.float64).T
+            right = shares[names].to_numpy(dtype=np.float64).T
             ends = zip(names, right.mean(1), *share_interval(right), strict=True) if names else ()
             means += [(state, *row) for row in ends]
         else:
@@ -133,11 +136,11 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p,
     p_adjusted).
     """
-    known = [pair for pair in pairs if set(pair) <= set(hits)]
-    tables = [_compared(of_state, *pair) for _, of_state in hits.groupby("state", sort=False) for pair in known]
+    comparisons = [pair for pair in pairs if set(pair) <= set(hits)]
+    tables = [_compared(of_state, *pair) for _, of_state in hits.groupby("state", sort=False) for pair in comparisons]
     columns = ["task", "state", "probe", "against", "difference", "low", "high", "p", "p_adjusted"]
-    whole = [table for table in tables if not table.empty]
-    return pd.concat(whole, ignore_index=True)[columns] if whole else pd.DataFrame(columns=columns)
+    nonempty = [table for table in tables if not table.empty]
+    return pd.concat(nonempty, ignore_index=True)[columns] if nonempty else pd.DataFrame(columns=columns)
 
 
 def counted(comparisons: pd.DataFrame) -> pd.DataFrame:

@@ -48,25 +48,25 @@ def by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[st
     return plain | {"l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
 
 
-def beside(found: Sweep, fresh: Sweep, phenomena: Mapping[Any, Any]) -> dict[str, pd.DataFrame]:
+def beside(trained: Sweep, fresh: Sweep, phenomena: Mapping[Any, Any]) -> dict[str, pd.DataFrame]:
     """The tables that have both the untrained model's probes and the model's own, and what follows from both."""
-    probes = pd.concat([found.probes, fresh.probes.assign(control="untrained")], ignore_index=True)
+    probes = pd.concat([trained.probes, fresh.probes.assign(control="untrained")], ignore_index=True)
     where = ["task", "state", "pair"]
-    hits = found.hits.merge(_of_equal_k(found, fresh)[[*where, *_PROBES]], on=where, suffixes=("", "_untrained"))
+    hits = trained.hits.merge(_of_equal_k(trained, fresh)[[*where, *_PROBES]], on=where, suffixes=("", "_untrained"))
     means, differences = averaged(hits, _COMPARED, phenomena)
     comparisons = compared(hits, _COMPARED)
     differences = differences.join(counted(comparisons), on=["state", "probe", "against"])
     return {
         "probes": probes, "hits": hits, "means": means.assign(sd=_over_seeds(probes, means)),
-        "differences": differences, "comparisons": comparisons, "equivalence": worth(found, fresh),
+        "differences": differences, "comparisons": comparisons, "equivalence": worth(trained, fresh),
     }  # fmt: skip
 
 
-def of_twins(found: Sweep, fresh: Sequence[Sweep], state: int) -> pd.DataFrame:
+def of_twins(trained: Sweep, fresh: Sequence[Sweep], state: int) -> pd.DataFrame:
     """The table `untrained`: the accuracy at a state of the model's own probes, and of those of untrained models."""
     tables = [
-        ("none", 0, found.hits),
-        *(("untrained", draw, _of_equal_k(found, sweep)) for draw, sweep in enumerate(fresh)),
+        ("none", 0, trained.hits),
+        *(("untrained", draw, _of_equal_k(trained, sweep)) for draw, sweep in enumerate(fresh)),
     ]
     rows = []
     for control, draw, hits in tables:
@@ -76,9 +76,9 @@ def of_twins(found: Sweep, fresh: Sequence[Sweep], state: int) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)[UNTRAINED]
 
 
-def _of_equal_k(found: Sweep, fresh: Sweep) -> pd.DataFrame:
+def _of_equal_k(trained: Sweep, fresh: Sweep) -> pd.DataFrame:
     """The hits of an untrained model, without those of top-k probes of another k: of the top 1 %, for `equivalence`."""
-    if largest_k(found.probes) == largest_k(fresh.probes):
+    if largest_k(trained.probes) == largest_k(fresh.probes):
         return fresh.hits
     return fresh.hits.assign(topk=np.nan)
 
@@ -93,9 +93,10 @@ def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
     return sd.reindex(pd.MultiIndex.from_arrays([control, means["state"]])).set_axis(means.index)
 
 
-def worth(found: Sweep, fresh: Sweep) -> pd.DataFrame:
+def worth(trained: Sweep, fresh: Sweep) -> pd.DataFrame:
     """The table `equivalence`, without ratios for which the untrained model's top is as good."""
-    table, top = found.equivalence, fresh.probes.query("method == 'topk:welch'")
+    table = trained.equivalence
+    top = fresh.probes.query("method == 'topk:welch'")
     by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
     untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
     is_above = table["top_low"].to_numpy() > untrained_accuracy

@@ -15,14 +15,21 @@ def atlas_pass(size: Shape, *, n_tasks: int, folds: int, rows: int, longest: int
     """The pass over the sentences of all tasks and controls. It holds the sums of the tasks that are read side by side,
     the top units of every task with labels flipped, and mean differences of the residual stream; and for a batch, the
     values of a place in float64, their bins and its histogram."""
-    kinds, draws = _units(size), 1 + FLIPS
+    kinds = _units(size)
+    draws = 1 + FLIPS
     sets = sum(4 * len(SCORES) * 2 * folds * draws * n_top(number) for number in kinds.values())
-    kept = n_tasks * (sets + 4 * kinds["residual"] * (draws + 2 * folds))
+    task_bytes = n_tasks * (sets + 4 * kinds["residual"] * (draws + 2 * folds))
     widest = max(size.d_mlp, size.n_heads * size.d_head)
-    held = widest * (rows * (6 * 8) + 4 * 8 * folds * BINS)
+    batch_bytes = widest * (rows * (6 * 8) + 4 * 8 * folds * BINS)
     sums = bytes_at_once(sum(kinds.values()), folds, n_tasks)
     return Pass(
-        what="units", text="sentences of units", step=3, sums=sums, copies=kept, per_batch=held, size=(rows, longest)
+        what="units",
+        text="sentences of units",
+        step=3,
+        sums=sums,
+        copies=task_bytes,
+        per_batch=batch_bytes,
+        size=(rows, longest),
     )
 
 

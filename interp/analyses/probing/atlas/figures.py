@@ -77,12 +77,13 @@ def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     table = only(_table(atlas, "shared_units"), "of", of)
     turned = table.rename(columns={"task_a": "task_b", "task_b": "task_a", "control_a": "control_b",
                                    "control_b": "control_a"})  # fmt: skip
-    own = only(only(atlas.consistency, "score", "paired"), "of", of)
-    own = own.assign(task_a=own["task"], task_b=own["task"], control_a=own["control"], control_b=own["control"])
-    every = pd.concat([table, turned, own])
-    every = every[every["control_a"] == "none"]
-    wide = every.pivot(index="task_a", columns=["control_b", "task_b"], values="overlap")
-    tasks = own.loc[own["control"] == "none", "task"].tolist()
+    diagonal = only(only(atlas.consistency, "score", "paired"), "of", of)
+    task, control = diagonal["task"], diagonal["control"]
+    diagonal = diagonal.assign(task_a=task, task_b=task, control_a=control, control_b=control)
+    rows = pd.concat([table, turned, diagonal])
+    rows = rows[rows["control_a"] == "none"]
+    wide = rows.pivot(index="task_a", columns=["control_b", "task_b"], values="overlap")
+    tasks = diagonal.loc[diagonal["control"] == "none", "task"].tolist()
     columns = [(kind, task) for kind in _SWAPPED for task in tasks if (kind, task) in wide]
     names = [_words(task) + _SWAPPED[kind] for kind, task in columns]
     grid = wide.loc[tasks, columns].set_axis(names, axis=1).rename(index=_words)
@@ -162,9 +163,9 @@ def pair_similarity(atlas: Atlas) -> Figure:
         ['its other pairs', 'other tasks', '95 % of flipped labels']
     """
     table = _table(atlas, "similarity")
-    same = (table["task_a"] == table["task_b"]) & (table["control_a"] == table["control_b"])
+    same_task = (table["task_a"] == table["task_b"]) & (table["control_a"] == table["control_b"])
     grammar = (table["control_a"] == "none") & (table["control_b"] == "none")
-    if table[~same].empty:
+    if table[~same_task].empty:
         raise ValueError(f"the table similarity of this result has {_NEEDS}")
     out = figure(
         "Do tasks share a direction?",
@@ -172,15 +173,15 @@ def pair_similarity(atlas: Atlas) -> Figure:
         "cosine",
         subtitle="of the mean differences good minus bad, in the residual stream",
     )
-    beside = (table["control_a"] == "none") != (table["control_b"] == "none")
+    mixed = (table["control_a"] == "none") != (table["control_b"] == "none")
     lines: dict[str, tuple[pd.DataFrame, str, Style]] = {
-        "its other pairs": (table[same & grammar], "cosine", {"color": style.INK, "symbol": "diamond"}),
-        "other tasks": (table[~same & grammar], "cosine", {"color": style.BLUE, "symbol": "circle"}),
+        "its other pairs": (table[same_task & grammar], "cosine", {"color": style.INK, "symbol": "diamond"}),
+        "other tasks": (table[~same_task & grammar], "cosine", {"color": style.BLUE, "symbol": "circle"}),
         "controls of other tasks": (
-            table[beside & (table["task_a"] != table["task_b"])], "cosine",
+            table[mixed & (table["task_a"] != table["task_b"])], "cosine",
             {"color": style.AMBER, "symbol": "square"},
         ),
-        "95 % of flipped labels": (table[~same & grammar], "null_high", {"color": style.GREY, "dash": "dot"}),
+        "95 % of flipped labels": (table[~same_task & grammar], "null_high", {"color": style.GREY, "dash": "dot"}),
     }  # fmt: skip
     for name, (part, measure, look) in lines.items():
         means = part.groupby("at")[measure].mean().round(4)

@@ -44,32 +44,32 @@ def atlas_findings(atlas: "Atlas", phenomena: Mapping[Any, Any]) -> tuple[Findin
         return ()
     paired = atlas.consistency[atlas.consistency["score"] == "paired"]
     by_kind = paired[paired["control"] == "none"].groupby("of", sort=False)
-    found = [_consistent(part, str(of), phenomena) for of, part in by_kind]
-    found += _beyond_controls(paired[paired["of"] == "residual"], phenomena)
-    found += _groups(atlas.phenomena)
-    found += _specific(atlas.shared_units, phenomena)
-    found += _separable(atlas.separability[atlas.separability["of"] == "residual"], phenomena)
-    return (*found, *_alike(atlas.similarity, phenomena))
+    findings = [_consistent(part, str(kind), phenomena) for kind, part in by_kind]
+    findings += _beyond_controls(paired[paired["of"] == "residual"], phenomena)
+    findings += _groups(atlas.phenomena)
+    findings += _specific(atlas.shared_units, phenomena)
+    findings += _separable(atlas.separability[atlas.separability["of"] == "residual"], phenomena)
+    return (*findings, *_alike(atlas.similarity, phenomena))
 
 
-def _consistent(part: pd.DataFrame, of: str, phenomena: Mapping[Any, Any]) -> Finding:
+def _consistent(part: pd.DataFrame, kind: str, phenomena: Mapping[Any, Any]) -> Finding:
     units = Units.of(part["task"].tolist(), phenomena)
     overlap, null = (part[name].to_numpy(dtype=np.float64) for name in ("overlap", "null"))
     shares = [printed(units.means(values).mean(), "{:.3f}") for values in (overlap, null)]
-    more = f"they do so more than chance on {(part['p'] <= _LEVEL).sum()} of {count(len(part), 'task')} (p ≤ .05)"
+    claim = f"they do so more than chance on {(part['p'] <= _LEVEL).sum()} of {count(len(part), 'task')} (p ≤ .05)"
     return judged_over(
-        mean_over(overlap - null, units), question=f"Do other pairs of a task find the same {KINDS[of]}?",
-        measure=f"{more}; {shares[0]} of the top 1 % are found again, {shares[1]} with labels flipped within pairs; "
+        mean_over(overlap - null, units), question=f"Do other pairs of a task find the same {KINDS[kind]}?",
+        measure=f"{claim}; {shares[0]} of the top 1 % are found again, {shares[1]} with labels flipped within pairs; "
         f"the difference (mean over {units.said}) is", controls=[ZERO], smallest=smallest("overlap"), form=_SIGNED,
     )  # fmt: skip
 
 
 def _beyond_controls(consistency: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:
     """One finding for each kind of control, about the tasks that have it."""
-    for kind, own, control, units in _with_controls(consistency, "overlap", phenomena):
+    for kind, grammar, control, units in _with_controls(consistency, "overlap", phenomena):
         share = printed(units.means(control).mean(), "{:.3f}")
         yield judged_over(
-            mean_over(own - control, units),
+            mean_over(grammar - control, units),
             question=f"Are units of grammar found again more often than units of {SWAPPED[kind]}?",
             measure=f"the share of top residual dimensions found again, minus that of controls ({share}), whose two "
             f"sentences are both grammatical (mean over {units.said}), is",
@@ -83,9 +83,9 @@ def _with_controls(
     """For each kind of control, a measure of the tasks that have it, and of their controls."""
     wide = table.pivot(index="task", columns="control", values=measure)
     for kind in (kind for kind in SWAPPED if kind in wide):
-        known = wide.dropna(subset=["none", kind])
-        own, control = (known[name].to_numpy(dtype=np.float64) for name in ("none", kind))
-        yield kind, own, control, Units.of(known.index.tolist(), phenomena)
+        rows = wide.dropna(subset=["none", kind])
+        grammar, control = (rows[name].to_numpy(dtype=np.float64) for name in ("none", kind))
+        yield kind, grammar, control, Units.of(rows.index.tolist(), phenomena)
 
 
 def _groups(phenomena: pd.DataFrame) -> Iterator[Finding]:
@@ -126,8 +126,8 @@ def _specific(shared_units: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Itera
         return
     units = Units.of(tasks, phenomena)
     kinds = [kind for kind in SWAPPED if kind in {*shared_units["control_a"], *shared_units["control_b"]}]
-    own = _matrix(shared_units, tasks, ("none", "none"))
-    means = {kind: off_diagonal(own - _matrix(shared_units, tasks, ("none", kind)), units) for kind in kinds}
+    overlaps = _matrix(shared_units, tasks, ("none", "none"))
+    means = {kind: off_diagonal(overlaps - _matrix(shared_units, tasks, ("none", kind)), units) for kind in kinds}
     nothing = Mean(np.nan, np.nan, np.nan, len(tasks), "task", 0)
     for kind, mean in (means or {"": nothing}).items():
         yield judged_over(
@@ -140,10 +140,11 @@ def _specific(shared_units: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Itera
 
 
 def _separable(best: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:
-    own = best[best["control"] == "none"]
-    units, s = Units.of(own["task"].tolist(), phenomena), smallest("accuracy")
+    grammar = best[best["control"] == "none"]
+    units = Units.of(grammar["task"].tolist(), phenomena)
+    s = smallest("accuracy")
     yield judged_over(
-        mean_over(own["auc"].to_numpy(dtype=np.float64), units),
+        mean_over(grammar["auc"].to_numpy(dtype=np.float64), units),
         question="Does a single residual dimension tell good sentences from bad?",
         measure=f"the AUC of the best one, chosen on other pairs (mean over {units.said}), is",
         controls=[Control("chance", [0.5], "number")], smallest=s,
@@ -160,21 +161,22 @@ def _separable(best: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Fin
 
 def _alike(similarity: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:
     """Looks at the state at which the difference of a task is most similar to that of its other pairs."""
-    own = similarity[(similarity["control_a"] == "none") & (similarity["control_b"] == "none")]
-    itself = own["task_a"] == own["task_b"]
-    known = own[itself].groupby("at")["cosine"].mean().dropna()
-    tasks = own["task_a"].drop_duplicates().tolist()
-    if known.empty or len(tasks) < 2:
+    grammar = similarity[(similarity["control_a"] == "none") & (similarity["control_b"] == "none")]
+    itself = grammar["task_a"] == grammar["task_b"]
+    means = grammar[itself].groupby("at")["cosine"].mean().dropna()
+    tasks = grammar["task_a"].drop_duplicates().tolist()
+    if means.empty or len(tasks) < 2:
         return
-    at = known.idxmax()
-    part = own[(own["at"] == at) & ~itself]
+    state = means.idxmax()
+    part = grammar[(grammar["at"] == state) & ~itself]
     wide = part.pivot(index="task_a", columns="task_b", values="cosine").reindex(index=tasks, columns=tasks)
     once = wide.to_numpy(dtype=np.float64)
-    cosines, units = np.nan_to_num(np.where(np.isnan(once), once.T, once)), Units.of(tasks, phenomena)
+    cosines = np.nan_to_num(np.where(np.isnan(once), once.T, once))
+    units = Units.of(tasks, phenomena)
     yield judged_over(
         off_diagonal(cosines, units), question="Do the differences of different tasks point the same way?",
-        measure=f"the cosine between the mean differences (good minus bad) of two tasks at state {at} (mean over pairs "
-        f"of {units.said}) is",
+        measure=f"the cosine between the mean differences (good minus bad) of two tasks at state {state} (mean over "
+        f"pairs of {units.said}) is",
         controls=[Control(f"draws with the sentences of pairs swapped by {units.name}", random_signs(cosines, units))],
         smallest=smallest("correlation"), form=_SIGNED,
     )  # fmt: skip

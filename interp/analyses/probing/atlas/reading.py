@@ -70,21 +70,22 @@ def unit_passes(
     rows = state_rows(model, sentences_of(table), position, bos=bos)
     used = used_pairs(table, rows, by=("UID", "control"))
     tasks = _divided(table, used, folds)
-    where, settled = places(model), settled_bos(model, bos)
+    where = places(model)
+    settled = settled_bos(model, bos)
     settings = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
-    found: dict[TaskKey, TaskUnits] = {}
-    for some in _chunks(list(tasks), where, folds):
-        samples = [sample(tasks[key].pairs) for key in some]
+    units: dict[TaskKey, TaskUnits] = {}
+    for keys in _chunks(list(tasks), where, folds):
+        samples = [sample(tasks[key].pairs) for key in keys]
         scales = [Scale(model, where, few) for few in samples]
         some_batches = pair_batches(model, rows, samples, position, settings)
         yield [Reading("scales of units", some_batches, scales)]
-        observers = [UnitSums(model, where, *tasks[key], scale=scale) for key, scale in zip(some, scales, strict=True)]
-        all_batches = pair_batches(model, rows, [tasks[key].pairs for key in some], position, settings)
+        observers = [UnitSums(model, where, *tasks[key], scale=scale) for key, scale in zip(keys, scales, strict=True)]
+        all_batches = pair_batches(model, rows, [tasks[key].pairs for key in keys], position, settings)
         yield [Reading("units", all_batches, observers)]
-        for key, observer in zip(some, observers, strict=True):
-            found[key] = task_units(observer)
-            _check_differs(key, found[key], position)
-    return found, settings | {"position": position, "pair_counts": used.counts}
+        for key, observer in zip(keys, observers, strict=True):
+            units[key] = task_units(observer)
+            _check_differs(key, units[key], position)
+    return units, settings | {"position": position, "pair_counts": used.counts}
 
 
 class _Divided(NamedTuple):
@@ -123,8 +124,8 @@ def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
 
 def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
     """The bytes of the sums of the tasks that are read side by side."""
-    each = bytes_of_sums(units, folds, FLIPS)
-    return each * min(n_tasks, max(1, _AT_ONCE // each))
+    task_bytes = bytes_of_sums(units, folds, FLIPS)
+    return task_bytes * min(n_tasks, max(1, _AT_ONCE // task_bytes))
 
 
 def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
@@ -136,17 +137,18 @@ def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Ite
 
 def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
     """The pairs of all tasks, and of their controls of each kind."""
-    columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
+    columns = list(COLUMNS[:3])
+    tasks = pairs["UID"].unique().tolist()
     kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
     for kind, table in kinds.items():
         check_choice("control", kind, get_args(Swap))
         check_pairs(table)
         if without := [task for task in tasks if task not in set(table["UID"])]:
-            how = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
-            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {how}")
+            advice = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
+            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {advice}")
         if unknown := sorted(set(table["UID"]) - set(tasks)):
-            found = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
-            raise ValueError(f"{found}; leave them out")
+            problem = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
+            raise ValueError(f"{problem}; leave them out")
     tables = [pairs[columns].assign(control="none")]
     tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
     return pd.concat(tables, ignore_index=True)
@@ -154,13 +156,13 @@ def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFra
 
 def _check_size(key: TaskKey, n_pairs: int, n_groups: int, in_folds: Int[np.ndarray, " folds"]) -> None:
     if in_folds.min() < _FEWEST:
-        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
-        what += f" in {n_groups} groups that share no sentence" * (n_groups < n_pairs)
-        needed = f"{what}, {in_folds.min()} in each of {len(in_folds)} folds; a permutation test at {LEVEL:g} needs"
+        problem = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
+        problem += f" in {n_groups} groups that share no sentence" * (n_groups < n_pairs)
+        needed = f"{problem}, {in_folds.min()} in each of {len(in_folds)} folds; a permutation test at {LEVEL:g} needs"
         raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
 
 
-def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
-    if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
-        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
-        raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")
+def _check_differs(key: TaskKey, units: TaskUnits, position: str) -> None:
+    if all((sets[:, :, 0] < 0).all() for sets in units.sets.values()):
+        problem = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
+        raise ValueError(f"{problem}; read them where they differ: position='last', 'eos' or 'mean'")

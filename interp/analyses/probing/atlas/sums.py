@@ -51,14 +51,15 @@ class Place(NamedTuple):
 
 def places(model: Model) -> list[Place]:
     """Every place of a model that has units. A mixture of experts has no MLP neurons."""
-    cfg, seen = model.cfg, view(model)
-    found = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
+    cfg = model.cfg
+    seen = view(model)
+    sites = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
     layers = range(cfg.n_layers)
     if seen.d_mlp and not seen.refused("mlp_post"):
-        found += [Place("neurons", layer, hook_name(model, "mlp_post", layer), seen.d_mlp) for layer in layers]
+        sites += [Place("neurons", layer, hook_name(model, "mlp_post", layer), seen.d_mlp) for layer in layers]
     if not seen.refused("z"):
-        found += [Place("heads", layer, hook_name(model, "z", layer), cfg.n_heads * cfg.d_head) for layer in layers]
-    return sorted(found, key=lambda place: get_args(Of).index(place.of))
+        sites += [Place("heads", layer, hook_name(model, "z", layer), cfg.n_heads * cfg.d_head) for layer in layers]
+    return sorted(sites, key=lambda place: get_args(Of).index(place.of))
 
 
 def folds_of(n_groups: int, folds: int, seed: int = 0) -> Int[np.ndarray, " groups"]:
@@ -123,7 +124,8 @@ class _OfTask(Observer):
     def __init__(self, model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], **options: Any) -> None:
         described = {"places": [place.key for place in where], "pairs": fingerprint(pairs), **options}
         super().__init__(model.W_U.device, **described)
-        self.model, self.where = model, list(where)
+        self.model = model
+        self.where = list(where)
         self.number = {int(pair): number for number, pair in enumerate(pairs)}
 
     def hooks(self, batch: Batch) -> Recipe:
@@ -200,14 +202,16 @@ class UnitSums(_OfTask):
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
         good, bad = rearrange(values, "(pair side) width -> side pair width", side=2).double()
-        fold, difference = self.fold[numbers], good - bad
+        fold = self.fold[numbers]
+        difference = good - bad
         member = torch.nn.functional.one_hot(fold, self.folds).to(difference)
         signs = rearrange(member.T[:, None] * self.signs[:, numbers], "fold flip pair -> (fold flip) pair")
         self.add(f"flipped.{place.key}", (signs @ difference).view(self.folds, -1, place.width))
         self.add(f"signs.{place.key}", member.T @ difference.sign())
         self.add(f"sum.{place.key}", moments.by_group(good.add_(bad), member))
-        self.add(f"difference.{place.key}", (found := moments.by_group(difference, member)))
-        if not bool(found.isfinite().all()):
+        difference_moments = moments.by_group(difference, member)
+        self.add(f"difference.{place.key}", difference_moments)
+        if not bool(difference_moments.isfinite().all()):
             raise ValueError(f"{place.hook} has NaN or infinite values; check the model's weights and dtype")
         first = rearrange(2 * fold[:, None] + torch.arange(2, device=self.device), "pair side -> (pair side) 1")
         cells = scaled_bins(values, *self.scale[place.key]).add_(BINS * first)

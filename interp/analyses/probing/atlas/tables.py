@@ -141,33 +141,38 @@ def map_units(
     """
     check_model(model)
     check_pairs(pairs)
-    found, settings = yield from unit_passes(model, pairs, controls, position=position, folds=folds, bos=bos)
-    about = provenance(model, settings, corpus=name_of(pairs))
-    return Atlas(provenance=about, **atlas_tables(found, places(model), pairs))
+    units, settings = yield from unit_passes(model, pairs, controls, position=position, folds=folds, bos=bos)
+    metadata = provenance(model, settings, corpus=name_of(pairs))
+    return Atlas(provenance=metadata, **atlas_tables(units, places(model), pairs))
 
 
 def atlas_tables(
-    found: Found | None, where: Sequence[Place] = (), pairs: pd.DataFrame | None = None
+    units: Found | None, where: Sequence[Place] = (), pairs: pd.DataFrame | None = None
 ) -> dict[str, pd.DataFrame]:
     """The tables of `Atlas`, which are empty if nothing was read."""
     names = {
         "consistency": _CONSISTENCY, "units": _UNITS, "shared_units": _SHARED, "phenomena": _PHENOMENA,
         "separability": _SEPARABILITY, "similarity": _SIMILARITY,
     }  # fmt: skip
-    if found is None or pairs is None:
+    if units is None or pairs is None:
         return {name: pd.DataFrame(columns=columns) for name, columns in names.items()}
     sizes = {kind.of: len(kind.at) for kind in kinds(list(where))}
-    shared_units = _shared_units(found, sizes)
+    shared_units = _shared_units(units, sizes)
     groups = pairs.groupby("UID", sort=False)[list(COLUMNS[4:])].first()
-    made = {
-        "consistency": _consistency(found, sizes),
-        "units": pd.concat([t.assign(**key._asdict()) for key, one in found.items() for t in one.units]),
+    top_units: list[pd.DataFrame] = []
+    separability: list[dict[str, object]] = []
+    for key, summary in units.items():
+        top_units += [table.assign(**key._asdict()) for table in summary.units]
+        separability += [key._asdict() | row for row in summary.separability]
+    tables = {
+        "consistency": _consistency(units, sizes),
+        "units": pd.concat(top_units),
         "shared_units": shared_units,
         "phenomena": phenomena(shared_units, groups),
-        "separability": pd.DataFrame([key._asdict() | row for key, one in found.items() for row in one.separability]),
-        "similarity": _similarity(found),
+        "separability": pd.DataFrame(separability),
+        "similarity": _similarity(units),
     }
-    return {name: made[name].reindex(columns=columns).reset_index(drop=True) for name, columns in names.items()}
+    return {name: tables[name].reindex(columns=columns).reset_index(drop=True) for name, columns in names.items()}
 
 
 def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
@@ -177,16 +182,17 @@ def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
     return {"overlap": value, "null": null.mean(), "null_high": np.quantile(null, 1 - LEVEL), "p": p}
 
 
-def _consistency(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
+def _consistency(units: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
-    for key, one in found.items():
-        n_pairs = {str(row["of"]): row["n_pairs"] for row in one.separability}
-        for of, score in ((of, score) for of in sizes for score in SCORES):
-            sets = one.sets[of, score]
+    for key, summary in units.items():
+        n_pairs = {str(row["of"]): row["n_pairs"] for row in summary.separability}
+        for kind, score in ((kind, score) for kind in sizes for score in SCORES):
+            sets = summary.sets[kind, score]
             draws = shared(sets[:, 0], sets[:, 1]).mean(0)
-            n, size = n_top(sizes[of]), sizes[of]
-            about = {"of": of, "score": score, "n_units": size, "n_top": n, "expected": n / size}
-            rows.append(key._asdict() | about | _beside_null(draws) | {"n_pairs": n_pairs[of]})
+            n = n_top(sizes[kind])
+            size = sizes[kind]
+            labels = {"of": kind, "score": score, "n_units": size, "n_top": n, "expected": n / size}
+            rows.append(key._asdict() | labels | _beside_null(draws) | {"n_pairs": n_pairs[kind]})
     table = pd.DataFrame(rows)
     return table.assign(p_adjusted=table.groupby(["control", "of", "score"])["p"].transform(_adjusted))
 
@@ -195,17 +201,18 @@ def _adjusted(p: pd.Series) -> Any:
     return stats.false_discovery_control(p, method="bh")
 
 
-def _shared_units(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
-    keys, tables = list(found), []
+def _shared_units(units: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
+    keys = list(units)
+    tables = []
     a, b = np.triu_indices(len(keys), 1)
     names = {"task_a": [keys[i].task for i in a], "control_a": [keys[i].control for i in a]}
     names |= {"task_b": [keys[i].task for i in b], "control_b": [keys[i].control for i in b]}
-    for of, size in sizes.items():
-        sets = np.stack([one.sets[of, "paired"] for one in found.values()])  # [task, fold, part, draw, top]
+    for kind, size in sizes.items():
+        sets = np.stack([summary.sets[kind, "paired"] for summary in units.values()])  # [task, fold, part, draw, top]
         draws = np.stack([_overlaps(sets[:, :, :, draw], size)[a, b] for draw in range(sets.shape[3])], 1)
         if len(a):
             measured = pd.DataFrame([_beside_null(row) for row in draws])
-            tables.append(pd.DataFrame(names).assign(of=of, expected=n_top(size) / size, **measured))
+            tables.append(pd.DataFrame(names).assign(of=kind, expected=n_top(size) / size, **measured))
     if not tables:
         return pd.DataFrame(columns=_SHARED)
     return pd.concat(tables, ignore_index=True)
@@ -215,8 +222,8 @@ def _overlaps(sets: Int[np.ndarray, "task fold 2 top"], size: int) -> Float[np.n
     """The share that the top of one task by a fold has in common with the top of another task by all other folds, as a
     mean over folds and both directions."""
     total = np.zeros((len(sets), len(sets)))
-    for one, other in ((sets[:, fold, 0], sets[:, fold, 1]) for fold in range(sets.shape[1])):
-        total += (_indicators(one, size) @ _indicators(other, size).T).toarray()
+    for first, second in ((sets[:, fold, 0], sets[:, fold, 1]) for fold in range(sets.shape[1])):
+        total += (_indicators(first, size) @ _indicators(second, size).T).toarray()
     return (total + total.T) / (2 * sets.shape[1] * sets.shape[3])
 
 
@@ -239,37 +246,38 @@ def phenomena(shared_units: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
         >>> phenomena(shared_units, groups)[["within", "between"]].round(2).to_dict("records")
         [{'within': 0.5, 'between': 0.15}]
     """
-    own = shared_units[(shared_units["control_a"] == "none") & (shared_units["control_b"] == "none")]
+    grammar = shared_units[(shared_units["control_a"] == "none") & (shared_units["control_b"] == "none")]
     rows: list[dict[str, Any]] = []
-    for of, part in own.groupby("of", sort=False):
+    for kind, part in grammar.groupby("of", sort=False):
         wide = part.pivot(index="task_a", columns="task_b", values="overlap").reindex(groups.index, axis=0)
         once = wide.reindex(groups.index, axis=1).to_numpy(dtype=np.float64)
         matrix = np.where(np.isnan(once), once.T, once)
         for by in groups:
-            rows += _contrast(matrix, groups[by].fillna("").to_numpy(), {"of": of, "by": by})
+            rows += _contrast(matrix, groups[by].fillna("").to_numpy(), {"of": kind, "by": by})
     return pd.DataFrame(rows, columns=_PHENOMENA)
 
 
 def _contrast(
-    matrix: Float[np.ndarray, "task task"], labels: np.ndarray, about: dict[str, Any]
+    matrix: Float[np.ndarray, "task task"], labels: np.ndarray, keys: dict[str, Any]
 ) -> Iterable[dict[str, Any]]:
     """The row of one grouping, or none if no two tasks are in the same group, or all are."""
-    known = labels != ""
-    codes, matrix = pd.factorize(labels[known])[0], np.nan_to_num(matrix[np.ix_(known, known)])
+    labelled = labels != ""
+    codes = pd.factorize(labels[labelled])[0]
+    matrix = np.nan_to_num(matrix[np.ix_(labelled, labelled)])
     n = len(codes)
-    same = codes[:, None] == codes
-    groups = [same & ~np.eye(n, dtype=bool), ~same]
+    same_group = codes[:, None] == codes
+    groups = [same_group & ~np.eye(n, dtype=bool), ~same_group]
     if not all(cells.any() for cells in groups):
         return
     within, between = (float(matrix[cells].mean()) for cells in groups)
-    others = ~np.eye(n, dtype=bool)
-    without = [_weighted(matrix, cells, others.astype(np.float64)) for cells in groups]
+    distinct = ~np.eye(n, dtype=bool)
+    without = [_weighted(matrix, cells, distinct.astype(np.float64)) for cells in groups]
     reach = left_out(without[0] - without[1])
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (_PERMUTATIONS, 1)), axis=1)
     permuted = matrix[orders[:, :, None], orders[:, None]]
     gaps = permuted[:, groups[0]].mean(1) - permuted[:, groups[1]].mean(1)
     p = (1 + (gaps >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
-    yield about | {
+    yield keys | {
         "within": within, "between": between, "difference": within - between, "low": within - between - reach,
         "high": within - between + reach, "p": p,
         "n_tasks": n, "n_groups": int(codes.max()) + 1,
@@ -286,25 +294,28 @@ def _weighted(
     return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
 
 
-def _similarity(found: Found) -> pd.DataFrame:
-    keys, rows = list(found), []
-    for at in next(iter(found.values())).difference:
-        vectors = np.stack([one.difference[at] for one in found.values()], axis=1).astype(np.float64)  # [draw, task, d]
+def _similarity(units: Found) -> pd.DataFrame:
+    keys = list(units)
+    rows = []
+    for state in next(iter(units.values())).difference:
+        differences = [summary.difference[state] for summary in units.values()]
+        vectors = np.stack(differences, axis=1).astype(np.float64)  # [draw, task, d]
         cosines = _cosines(vectors, vectors)
         high = np.quantile(np.abs(cosines[1:]), 1 - LEVEL, axis=0)  # NaN where no difference is left
-        parts = np.stack([one.parts[at] for one in found.values()], axis=1).astype(np.float64)  # [fold, task, part, d]
-        own = [np.diagonal(_cosines(fold[:, 0][None], fold[:, 1][None])[0]) for fold in parts]
-        itself = np.mean(own, axis=0)
+        by_task = [summary.parts[state] for summary in units.values()]
+        parts = np.stack(by_task, axis=1).astype(np.float64)  # [fold, task, part, d]
+        by_fold = [np.diagonal(_cosines(fold[:, 0][None], fold[:, 1][None])[0]) for fold in parts]
+        itself = np.mean(by_fold, axis=0)
         for i, j in combinations_with_replacement(range(len(keys)), 2):
             cosine, null = (itself[i], np.nan) if i == j else (cosines[0, i, j], high[i, j])
-            rows.append((at, *keys[i], *keys[j], cosine, null))
+            rows.append((state, *keys[i], *keys[j], cosine, null))
     return pd.DataFrame(rows, columns=_SIMILARITY)
 
 
 def _cosines(
-    one: Float[np.ndarray, "draw task d"], other: Float[np.ndarray, "draw task d"]
+    a: Float[np.ndarray, "draw task d"], b: Float[np.ndarray, "draw task d"]
 ) -> Float[np.ndarray, "draw task task"]:
     """Cosines of all pairs; NaN for a vector of zeros."""
     with np.errstate(invalid="ignore"):
-        one, other = (values / np.linalg.norm(values, axis=2, keepdims=True) for values in (one, other))
-    return np.asarray(one @ other.transpose(0, 2, 1))
+        a, b = (values / np.linalg.norm(values, axis=2, keepdims=True) for values in (a, b))
+    return np.asarray(a @ b.transpose(0, 2, 1))

@@ -68,13 +68,15 @@ class TaskUnits:
 
 def paired_t(difference: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
     """`mean / (s / √n)` of the differences within pairs, with n − 1 in s; ±∞ if all are equal, and 0 if all are 0."""
-    n, mean = difference[0], moments.mean(difference)
+    n = difference[0]
+    mean = moments.mean(difference)
     return _over(mean, (moments.variance(difference) / (n - 1)).sqrt())
 
 
 def welch_t(difference: Float[Tensor, "4 *shape"], sums: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
     """Welch's t of good against bad, with `s²_g + s²_b = (s²_{g+b} + s²_{g−b}) / 2`."""
-    n, mean = difference[0], moments.mean(difference)
+    n = difference[0]
+    mean = moments.mean(difference)
     return _over(mean, ((moments.variance(difference) + moments.variance(sums)) / (2 * (n - 1))).sqrt())
 
 
@@ -88,11 +90,11 @@ def top(scores: Float[Tensor, "*draws units"], n: int) -> Int[np.ndarray, "*draw
     return np.sort(torch.where(values > 0, chosen, -1).cpu().numpy().astype(np.int32), axis=-1)
 
 
-def shared(one: Int[np.ndarray, "*draws n"], other: Int[np.ndarray, "*draws n"]) -> Float[np.ndarray, "*draws"]:
+def shared(first: Int[np.ndarray, "*draws n"], second: Int[np.ndarray, "*draws n"]) -> Float[np.ndarray, "*draws"]:
     """The share of two sets of `top` that they have in common: |A ∩ B| / n."""
-    both = np.sort(np.concatenate([one, other], axis=-1), axis=-1)
+    both = np.sort(np.concatenate([first, second], axis=-1), axis=-1)
     twice = (both[..., 1:] == both[..., :-1]) & (both[..., 1:] >= 0)
-    return np.asarray(twice.sum(-1) / one.shape[-1])
+    return np.asarray(twice.sum(-1) / first.shape[-1])
 
 
 def auc(counts: Float[Tensor, "2 bins units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
@@ -119,7 +121,7 @@ def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
 
 def task_units(sums: UnitSums) -> TaskUnits:
     """What is kept from the sums of a task."""
-    found = TaskUnits()
+    summary = TaskUnits()
     for kind in kinds(sums.where):
         parts = {name: _both_parts(_joined(sums, name, kind)) for name in ("difference", "sum")}
         flipped = _and_others(_joined(sums, "flipped", kind))  # [fold, part, draw, units]
@@ -129,19 +131,19 @@ def task_units(sums: UnitSums) -> TaskUnits:
         }
         n = n_top(t["paired"].shape[-1])
         for score, values in t.items():
-            found.sets[kind.of, score] = top(values, n)
-        whole = {name: _whole(_joined(sums, name, kind)) for name in ("difference", "sum")}
+            summary.sets[kind.of, score] = top(values, n)
+        totals = {name: _whole(_joined(sums, name, kind)) for name in ("difference", "sum")}
         counts = _joined(sums, "counts", kind)
         above = (counts.sum((1, 2)) / 2 + _joined(sums, "signs", kind)) / 2
-        found.units.append(_table(kind, whole, counts, found.sets[kind.of, "paired"]))
-        found.separability.append(_separability(kind, counts, above, whole["difference"][0, 0]))
+        summary.units.append(_table(kind, totals, counts, summary.sets[kind.of, "paired"]))
+        summary.separability.append(_separability(kind, counts, above, totals["difference"][0, 0]))
     for place in (place for place in sums.where if place.of == "residual"):
         state = {name: sums.state[f"{name}.{place.key}"] for name in ("difference", "flipped")}
         whole_mean = moments.mean(_whole(state["difference"]))
         flips = state["flipped"].sum(0) / _whole(state["difference"])[0]
-        found.difference[place.at] = torch.cat([whole_mean[None], flips]).float().cpu().numpy()
-        found.parts[place.at] = moments.mean(_both_parts(state["difference"])).float().cpu().numpy()
-    return found
+        summary.difference[place.at] = torch.cat([whole_mean[None], flips]).float().cpu().numpy()
+        summary.parts[place.at] = moments.mean(_both_parts(state["difference"])).float().cpu().numpy()
+    return summary
 
 
 def _joined(sums: UnitSums, name: str, kind: Kind) -> Float[Tensor, "*shape units"]:
@@ -150,16 +152,16 @@ def _joined(sums: UnitSums, name: str, kind: Kind) -> Float[Tensor, "*shape unit
 
 def _whole(parts: Float[Tensor, "4 fold units"]) -> Float[Tensor, "4 units"]:
     """Moments of all folds together."""
-    whole = parts[:, 0]
+    total = parts[:, 0]
     for fold in range(1, parts.shape[1]):
-        whole = moments.merged(whole, parts[:, fold])
-    return whole
+        total = moments.merged(total, parts[:, fold])
+    return total
 
 
 def _both_parts(parts: Float[Tensor, "4 fold units"]) -> Float[Tensor, "4 fold 2 units"]:
     """Moments of each fold, and of all others together."""
-    others = [_whole(torch.cat([parts[:, :fold], parts[:, fold + 1 :]], 1)) for fold in range(parts.shape[1])]
-    return torch.stack([parts, torch.stack(others, 1)], 2)
+    complements = [_whole(torch.cat([parts[:, :fold], parts[:, fold + 1 :]], 1)) for fold in range(parts.shape[1])]
+    return torch.stack([parts, torch.stack(complements, 1)], 2)
 
 
 def _and_others(sums: Float[Tensor, "fold *shape units"]) -> Float[Tensor, "fold 2 *shape units"]:
@@ -175,7 +177,8 @@ def _with_flips(
     """The scores with the true labels, followed by those with labels flipped within pairs, which does not change `Σ d²`
     and g + b."""
     n = difference[0][:, :, None]
-    mean, squares = moments.mean(difference)[:, :, None], n * moments.variance(difference)[:, :, None]
+    mean = moments.mean(difference)[:, :, None]
+    squares = n * moments.variance(difference)[:, :, None]
     other = flipped / n
     centred = (squares + n * (mean**2 - other**2)).clamp(min=0)
     means, centred = torch.cat([mean, other], 2), torch.cat([squares, centred], 2)
@@ -187,17 +190,19 @@ def _with_flips(
 
 def _table(
     kind: Kind,
-    whole: dict[str, Float[Tensor, "4 units"]],
+    totals: dict[str, Float[Tensor, "4 units"]],
     counts: Float[Tensor, "fold 2 bins units"],
     sets: Int[np.ndarray, "fold part draw top"],
 ) -> pd.DataFrame:
     """The top units on all pairs."""
-    t, welch = paired_t(whole["difference"]), welch_t(whole["difference"], whole["sum"])
+    t = paired_t(totals["difference"])
+    welch = welch_t(totals["difference"], totals["sum"])
     best = top(t, n_top(len(t)))
     best = best[best >= 0]
     best = best[np.argsort(-t.abs().cpu().numpy()[best], kind="stable")]
     area, error = (values.cpu().numpy()[best] for values in auc(counts.sum(0)))
-    often = np.array([np.mean([unit in one for one in rearrange(sets[:, :, 0], "f p n -> (f p) n")]) for unit in best])
+    by_part = rearrange(sets[:, :, 0], "f p n -> (f p) n")
+    often = np.mean([np.isin(best, part) for part in by_part], axis=0)
     columns = {"at": kind.at[best], "unit": kind.unit[best], "t": t.cpu().numpy()[best]}
     columns |= {"welch_t": welch.cpu().numpy()[best], "auc": area, "auc_error": error, "parts": often}
     return pd.DataFrame(columns).assign(of=kind.of)
@@ -211,15 +216,17 @@ def _separability(
 ) -> dict[str, object]:
     """The AUC of the best unit, which is chosen, with its sign, on all folds but one, and measured on that one."""
     areas, variances, errors, shares = [], [], [], []
-    for held, chosen, up in _chosen(counts):
-        found, error = auc(counts[held, :, :, chosen, None])
-        areas.append(float(found) if up else 1 - float(found))
+    for fold, chosen, up in _chosen(counts):
+        fold_area, error = auc(counts[fold, :, :, chosen, None])
+        areas.append(float(fold_area) if up else 1 - float(fold_area))
         errors.append(float(error))
-        variances.append(auc_variance(counts[held, :, :, chosen]))
-        n = float(counts[held, 0, :, chosen].sum())
-        shares.append(float(above[held, chosen]) if up else n - float(above[held, chosen]))
+        variances.append(auc_variance(counts[fold, :, :, chosen]))
+        n = float(counts[fold, 0, :, chosen].sum())
+        shares.append(float(above[fold, chosen]) if up else n - float(above[fold, chosen]))
     best = int((auc(counts.sum(0))[0] - 0.5).abs().argmax())
-    area, reach, share = np.mean(areas), _Z * np.sqrt(np.sum(variances)) / len(areas), np.sum(shares) / float(n_pairs)
+    area = np.mean(areas)
+    reach = _Z * np.sqrt(np.sum(variances)) / len(areas)
+    share = np.sum(shares) / float(n_pairs)
     low, high = wilson(np.asarray(share), float(n_pairs))
     return {
         "of": kind.of, "at": int(kind.at[best]), "unit": int(kind.unit[best]), "auc": area,
@@ -230,7 +237,7 @@ def _separability(
 
 def _chosen(counts: Float[Tensor, "fold 2 bins units"]) -> Iterator[tuple[int, int, bool]]:
     """For each fold, the unit whose AUC on all other folds is farthest from ½, and whether that is above ½."""
-    for fold, others in enumerate(_and_others(counts)[:, 1]):
-        area = auc(others)[0]
+    for fold, other_counts in enumerate(_and_others(counts)[:, 1]):
+        area = auc(other_counts)[0]
         unit = int((area - 0.5).abs().argmax())
         yield fold, unit, bool(area[unit] >= 0.5)
