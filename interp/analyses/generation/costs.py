@@ -31,7 +31,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         lacking = "an encoder does not continue text" if size.encoder else "this model has no b_LN to scale"
         return Cost(lines=[f"generated text: {lacking}"])
     n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
-    decoders, scales = options.get("decoders") or DECODERS, list(options.get("scales") or range(_SCALES))
+    decoders = options.get("decoders") or DECODERS
+    scales = list(options.get("scales") or range(_SCALES))
     beams = _BEAMS if "beam" in decoders else 1
     rows = beams * min(n, options.get("batch_size") or max(1, batch_rows(prompt + new) // beams))
     settings = len(decoders) * len(scales)

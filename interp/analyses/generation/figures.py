@@ -109,8 +109,8 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
         bars = None if error is None else {"array": part[error], "thickness": 1, "width": 3}
         if y == "perplexity":
             bars = error_bars(part[y], part["perplexity_low"], part["perplexity_high"])
-        more = part[["scale", "perplexity"]]
-        add_series(out, part[y], style, hover=hover, size=8, customdata=more, error_y=bars, showlegend=True)
+        details = part[["scale", "perplexity"]]
+        add_series(out, part[y], style, hover=hover, size=8, customdata=details, error_y=bars, showlegend=True)
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:
@@ -120,6 +120,6 @@ def _named_scales(written: pd.DataFrame) -> dict[float, float]:
         return {}
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[len(curve) // 2]
-    apart = 0.12 * (curve.max() - curve.min())
-    named = [low, high] + [middle] * bool(min(abs(curve[middle] - curve[end]) for end in (low, high)) > apart)
+    distance = 0.12 * (curve.max() - curve.min())
+    named = [low, high] + [middle] * bool(min(abs(curve[middle] - curve[end]) for end in (low, high)) > distance)
     return {float(scale): float(curve[scale]) for scale in named}

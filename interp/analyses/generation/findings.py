@@ -30,13 +30,14 @@ def answer(intervals: pd.DataFrame) -> Answer | None:
         return None
     before = ends["value"] - ends["difference"]
     nearer = (ends["value"] - human).abs() < (before - human).abs()
-    parts, target = [], f"that of human text ({human:.3f})"
-    for how, decoders in (("nearer to", ends.index[nearer]), ("farther from", ends.index[~nearer])):
+    parts = []
+    target = f"that of human text ({human:.3f})"
+    for direction, decoders in (("nearer to", ends.index[nearer]), ("farther from", ends.index[~nearer])):
         if len(decoders):
             changes = (
                 f"{_CALLED.get(name, name)} ({before[name]:.3f} to {ends['value'][name]:.3f})" for name in decoders
             )
-            parts.append(f"{how} {target} with {', '.join(changes)}")
+            parts.append(f"{direction} {target} with {', '.join(changes)}")
             target = "it"
     scale = ends["scale"].iloc[0]
     less = "Without b_LN" if scale == 0 else f"With {scale:g} times b_LN"
@@ -52,10 +53,10 @@ def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
     for decoder, part in written.groupby("decoder", sort=False):
         row = part.iloc[0].to_dict()
         before = row["value"] - row["difference"]
-        how = "without b_LN" if row["scale"] == 0 else f"with {row['scale']:g} times b_LN"
+        condition = "without b_LN" if row["scale"] == 0 else f"with {row['scale']:g} times b_LN"
         yield judged(
             question=f"Is text from {_CALLED.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
-            measure=f"{how}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained and "
+            measure=f"{condition}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained and "
             f"{human:.3f} in human text, changes by",
             value=row["difference"],
             low=row["difference_low"],

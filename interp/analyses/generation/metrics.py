@@ -76,31 +76,33 @@ def text_metrics(
         raise ValueError("MAUVE compares two sets of features; give both features and human_features, or neither")
     flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
     if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
-        found, known = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
-        raise ValueError(f"the texts have token ids {found}, but the unigram counts ({unigram.corpus}) have {known}")
+        span, counted = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
+        raise ValueError(f"the texts have token ids {span}, but the unigram counts ({unigram.corpus}) have {counted}")
     measures: dict[str, float] = {}
     without = []  # D_n with one text left out
     for n in ORDERS:
         grams = [Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
         n_texts_with = Counter(chain.from_iterable(grams))
-        alone = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
-        each, different = pd.Series([text.total() for text in grams]), pd.Series(map(len, grams))
-        total = each.sum() or np.nan
+        unshared = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
+        totals = pd.Series([text.total() for text in grams])
+        different = pd.Series(map(len, grams))
+        total = totals.sum() or np.nan
         measures[f"distinct_{n}"] = len(n_texts_with) / total
-        measures[f"distinct_{n}_text"] = (different / each).mean()
-        without.append((len(n_texts_with) - alone) / (total - each))
+        measures[f"distinct_{n}_text"] = (different / totals).mean()
+        without.append((len(n_texts_with) - unshared) / (total - totals))
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
     variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # by the jackknife
     measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
-    measures["repetition"] = (each - different).sum() / total  # from the 4-grams, which come last
+    measures["repetition"] = (totals - different).sum() / total  # from the 4-grams, which come last
     frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
     scores = pd.Series(dtype=float)
     if features is not None and human_features is not None:
         scores = pd.Series(mauve_scores(features, human_features, seeds=seeds))
-    measures |= {"frequent_share": frequent.mean(), "mauve_mean": scores.mean(), "mauve_sd": scores.std()}
+    measures.update(frequent_share=frequent.mean(), mauve_mean=scores.mean(), mauve_sd=scores.std())
     plain = {name: float(value) for name, value in measures.items()}
-    return plain | {"n_texts": len(rows), "n_tokens": len(flat)}
+    plain.update(n_texts=len(rows), n_tokens=len(flat))
+    return plain
 
 
 def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:

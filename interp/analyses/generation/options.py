@@ -65,10 +65,10 @@ def check_asked(options: GenerationOptions) -> None:
     check_seed(options.seed)
     check_scales(options.scales)
     names = listed(options.decoders)
-    known = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
-    if not names or not set(names) <= known:
-        own = f"or configs with names other than {HUMAN!r}"
-        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {options.decoders!r}")
+    choices = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
+    if not names or not set(names) <= choices:
+        alternative = f"or configs with names other than {HUMAN!r}"
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {alternative}; found {options.decoders!r}")
 
 
 ANALYSIS = Analysis(

@@ -35,7 +35,9 @@ def section(sweep: GenerationStudy) -> Section:
     """What the page says about `interp generation`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
-    figures |= {measure: plots.text_measure(sweep, measure) for measure in measures if plots.is_known(sweep, measure)}
+    for measure in measures:
+        if plots.is_known(sweep, measure):
+            figures[measure] = plots.text_measure(sweep, measure)
     tables = {"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)}
     notes = tuple(_notes(sweep.metrics))
     return Section("tradeoff", sweep.findings, notes, DEFINITIONS, figures, tables, sweep.provenance)
@@ -46,9 +48,11 @@ def _notes(metrics: pd.DataFrame) -> Iterator[str]:
     scored = metrics[metrics["decoder"] != HUMAN].sort_values("scale", kind="stable").drop_duplicates("scale")
     ends = scored.iloc[[-1, 0]].drop_duplicates("scale").to_dict("records")
     form = "{:.1f}"
-    said = [f"{row['perplexity']:.1f} {within(row['perplexity_low'], row['perplexity_high'], form)}" for row in ends]
-    at = [f"{one} at λ = {row['scale']:g}" for one, row in zip(said, ends, strict=True)]
-    yield f"Perplexity on human text is {' and '.join(at)}."
+    perplexities = [
+        f"{row['perplexity']:.1f} {within(row['perplexity_low'], row['perplexity_high'], form)}" for row in ends
+    ]
+    phrases = [f"{perplexity} at λ = {row['scale']:g}" for perplexity, row in zip(perplexities, ends, strict=True)]
+    yield f"Perplexity on human text is {' and '.join(phrases)}."
 
 
 def _samples(texts: pd.DataFrame) -> pd.DataFrame:
@@ -56,10 +60,10 @@ def _samples(texts: pd.DataFrame) -> pd.DataFrame:
     written = texts[(texts["decoder"] != HUMAN) & (texts["prompt_id"] < _SAMPLES)]
     human = dict(texts.loc[texts["decoder"] == HUMAN, ["prompt", "text"]].to_numpy())
     scales = sorted(written["scale"].unique())
-    shown = sorted({scales[round(i)] for i in np.linspace(0, len(scales) - 1, _SIDE_BY_SIDE)}, reverse=True)
+    chosen = sorted({scales[round(i)] for i in np.linspace(0, len(scales) - 1, _SIDE_BY_SIDE)}, reverse=True)
     ordered = written.sort_values("prompt_id", kind="stable").drop_duplicates(["prompt", "decoder", "scale"])
     by_scale = ordered.set_index(["prompt", "decoder", "scale"])["text"]
-    wide = by_scale.unstack(sort=False)[shown].rename(columns="λ = {:g}".format)
+    wide = by_scale.unstack(sort=False)[chosen].rename(columns="λ = {:g}".format)
     table = wide.rename_axis(columns=None).reset_index()
     table["human"] = table["prompt"].map(human)
     table[["prompt", "human"]] = table[["prompt", "human"]].mask(table["prompt"].duplicated(), "")
@@ -74,7 +78,8 @@ def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
         diversity, perplexity = by_scale["diversity"], by_scale["perplexity"]
         first, *_ = names = _decoders(sweep)
         rows[name] = {f"{end}_scale": scale for end, scale in ends.items()}
-        rows[name] |= {f"perplexity_at_{end}": perplexity.get((first, scale), np.nan) for end, scale in ends.items()}
+        for end, scale in ends.items():
+            rows[name][f"perplexity_at_{end}"] = perplexity.get((first, scale), np.nan)
         rows[name]["human_diversity"] = diversity.loc[HUMAN].iloc[0]
         for decoder, (end, scale) in product(names, ends.items()):
             rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{end}"] = diversity.get((decoder, scale), np.nan)
@@ -83,9 +88,9 @@ def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     figures = {f"diversity_{i}": _diversity_of_runs(having, name) for i, (name, having) in common}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
     scaled = ends["largest"] > ends["smallest"]
-    how = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if scaled else "down"
-    what = f"What scaling b_LN {how} adds to the perplexity"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, added if scaled else added * np.nan, "{:+z.2f}"))
+    span = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if scaled else "down"
+    title = f"What scaling b_LN {span} adds to the perplexity"
+    return Sides(DEFINITIONS, numbers, figures, extremes(title, added if scaled else added * np.nan, "{:+z.2f}"))
 
 
 def _decoders(sweep: GenerationStudy) -> list[str]:
@@ -96,7 +101,7 @@ def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> dict[str, float]:
     """The largest and the smallest λ that all runs have, NaN if there is none. Runs with a single λ count only if
     all have a single one."""
     scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
-    shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
+    shared = set.intersection(*([run_scales for run_scales in scales if len(run_scales) > 1] or scales))
     return {"largest": max(shared, default=np.nan), "smallest": min(shared, default=np.nan)}
 
 

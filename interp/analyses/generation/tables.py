@@ -51,10 +51,10 @@ def why_impossible(model: Model) -> str | None:
     if is_encoder(model):
         return NO_DECODER
     try:
-        why = prediction_head(model).why_absent.get("ln")
+        reason = prediction_head(model).why_absent.get("ln")
     except ValueError as error:
         return str(error)
-    return None if why is None else f"it has no b_LN to scale: {why}"
+    return None if reason is None else f"it has no b_LN to scale: {reason}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,17 +130,17 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     run = {} if directory is None else identity(model, torch=torch.__version__)
-    given = _prompts(model, text, options)
-    configs = _configs(model, options.decoders, given.human.shape[1])
+    sample = _prompts(model, text, options)
+    configs = _configs(model, options.decoders, sample.human.shape[1])
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     prepared = batches(
-        model, given.corpus, bos=given.settings.get("bos", False), layout=options.layout, context=options.context
+        model, sample.corpus, bos=sample.settings.get("bos", False), layout=options.layout, context=options.context
     )
-    check_prompts(model, given)
+    check_prompts(model, sample)
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     perplexity = _perplexity(model, prepared, counts, listed(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
-    rows = given.ids.tolist()
+    rows = sample.ids.tolist()
 
     def measured(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
         recipe = scale_bias(model, "ln", scale)
@@ -149,31 +149,31 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         bar.update()
         return _measured(decoder, scale, texts, len(rows), unigram=counts, **both)
 
-    human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
+    human = [continuation(model, row, new) for row, new in zip(rows, sample.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
     run |= {
-        "prompts": given.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": CACHED_TOKENS,
-        "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
+        "prompts": sample.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": CACHED_TOKENS,
+        "token_ids": xxhash.xxh3_128(sample.ids.tobytes() + sample.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
     }  # fmt: skip
     work = []
     for decoder, scale in product(configs, perplexity.index):
-        own = {"decoder": described[decoder], "scale": scale}
-        checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | own)
+        setting = {"decoder": described[decoder], "scale": scale}
+        checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | setting)
         work.append((checkpoint, partial(measured, decoder, scale, checkpoint)))
-    left = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
-    with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
+    remaining = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
+    with tqdm(total=remaining, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
         parts = [_measured(HUMAN, np.nan, human, len(rows), unigram=counts), *kept_each(work)]
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
-    about = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
-    about["tokens_at_once"] = CACHED_TOKENS
-    about["intervals"] = intervals_of(len(rows), 1)
-    about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
+    record = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
+    record["tokens_at_once"] = CACHED_TOKENS
+    record["intervals"] = intervals_of(len(rows), 1)
+    record["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
+    record["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
     return GenerationStudy(
-        provenance=provenance(model, given.settings, **about, mauve=_about_mauve(judge)),
+        provenance=provenance(model, sample.settings, **record, mauve=_about_mauve(judge)),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
@@ -207,11 +207,11 @@ def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Seque
 
 def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     names = ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")
-    asked = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, "auto")}
+    settings = {name: getattr(options, name) for name in names if getattr(options, name) not in (None, "auto")}
     if not isinstance(text, Prompts):
-        return prompts(model, text, **asked, seed=options.seed)
-    if asked:
-        raise ValueError(f"these prompts are already made; set {', '.join(asked)} in interp.generation.prompts")
+        return prompts(model, text, **settings, seed=options.seed)
+    if settings:
+        raise ValueError(f"these prompts are already made; set {', '.join(settings)} in interp.generation.prompts")
     return text
 
 

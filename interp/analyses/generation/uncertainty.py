@@ -56,9 +56,17 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
         }
         for scale, values in read.items():
             as_trained = read.get(1.0, np.full_like(values, np.nan))
-            found = _jackknifed(values, [values])._replace(least=0, most=1)
-            apart = _jackknifed(values - as_trained, [values, as_trained])
-            ends = zip(found.value, found.low, found.high, apart.value, apart.low, apart.high, strict=True)
+            interval = _jackknifed(values, [values])._replace(least=0, most=1)
+            difference = _jackknifed(values - as_trained, [values, as_trained])
+            ends = zip(
+                interval.value,
+                interval.low,
+                interval.high,
+                difference.value,
+                difference.low,
+                difference.high,
+                strict=True,
+            )
             rows += [(decoder, scale, name, *numbers) for name, numbers in zip(MEASURES, ends, strict=True)]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
@@ -80,5 +88,5 @@ def _left_out(
 ) -> Float[np.ndarray, "prompts_and_one measures"]:
     """The measures of all texts, given as token ids by prompt, followed by those without the texts of each prompt."""
     tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
-    known = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
-    return np.column_stack([diversity_without(by_prompt), ratio(without_each(known), without_each(tokens))])
+    n_frequent = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
+    return np.column_stack([diversity_without(by_prompt), ratio(without_each(n_frequent), without_each(tokens))])
