@@ -70,8 +70,8 @@ def option(
     """
     if kind not in (None, *get_args(Kind)):
         raise ValueError(f"an option cannot be of kind {kind!r}; expected one of {', '.join(get_args(Kind))}, or none")
-    about = {"help": help, "kind": kind, "least": least, "has_flag": has_flag, "cli": cli}
-    return field(default=default, metadata=about)
+    metadata = {"help": help, "kind": kind, "least": least, "has_flag": has_flag, "cli": cli}
+    return field(default=default, metadata=metadata)
 
 
 def kinds(options: "type[Options]") -> dict[str, str]:
@@ -99,16 +99,16 @@ def named(options: "type[Options]", values: Mapping[str, Any]) -> dict[str, Any]
     return {name: values[kind] for name, kind in kinds(options).items() if kind in values}
 
 
-def taken(options: "type[Options]", given: dict[str, Any], of: Collection[str]) -> dict[str, Any]:
-    """The values of those given options that are of these kinds, by kind. They are removed from what was given.
+def taken(options: "type[Options]", values: dict[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+    """The values of those options in a dict that are of these kinds, by kind. They are removed from the dict.
 
     Examples:
         >>> from interp.analyses.probing.options import ProbingOptions
-        >>> given = {"limit": 20, "seeds": [0]}
-        >>> taken(ProbingOptions, given, ["limit", "tasks"]), given
+        >>> values = {"limit": 20, "seeds": [0]}
+        >>> taken(ProbingOptions, values, ["limit", "tasks"]), values
         ({'limit': 20}, {'seeds': [0]})
     """
-    return {kind: given.pop(name) for name, kind in kinds(options).items() if kind in of and name in given}
+    return {kind: values.pop(name) for name, kind in kinds(options).items() if kind in chosen and name in values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def takes_several(annotation: Any) -> bool:
         (True, False)
     """
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return any(get_origin(one) in (Sequence, Iterable) for one in parts)
+    return any(get_origin(part) in (Sequence, Iterable) for part in parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +201,17 @@ class Analysis:
 
         Raises ValueError for settings that are not options of this analysis, and the errors of its `check`.
         """
-        own = (settings or {}).get(self.name, {})
-        known = sorted(item.name for item in dataclasses.fields(self.options))
-        if not isinstance(own, Mapping) or not set(own) <= set(known):
-            found = repr(next(name for name in own if name not in known)) if isinstance(own, Mapping) else repr(own)
-            raise ValueError(f"settings of {self.name} have {found}; expected options by name: {', '.join(known)}")
-        options = {**self.in_report, **(self.more if more else {}), **own}
-        if own:
+        own_settings = (settings or {}).get(self.name, {})
+        names = sorted(item.name for item in dataclasses.fields(self.options))
+        if not isinstance(own_settings, Mapping) or not set(own_settings) <= set(names):
+            value = (
+                repr(next(name for name in own_settings if name not in names))
+                if isinstance(own_settings, Mapping)
+                else repr(own_settings)
+            )
+            raise ValueError(f"settings of {self.name} have {value}; expected options by name: {', '.join(names)}")
+        options = {**self.in_report, **(self.more if more else {}), **own_settings}
+        if own_settings:
             self.check_options(options)
         return options
 
@@ -215,11 +219,11 @@ class Analysis:
         """Whether `interp report` asks it, with or without `--more`, and with `--settings`."""
         return more or not self.only_more or self.name in (settings or {})
 
-    def check_options(self, given: Mapping[str, Any]) -> None:
+    def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
         if self.check:
             resolve_name(self.check)(
-                self.options(**{name: value for name, value in given.items() if not callable(value)})
+                self.options(**{name: value for name, value in options.items() if not callable(value)})
             )
 
     def left_out(self, model: Any, options: Mapping[str, Any]) -> dict[str, str]:
@@ -233,24 +237,26 @@ class Analysis:
             {}
         """
 
-        if why := _said(self.impossible, options, model):
-            return {self.name: why}
-        return {f"{self.name}: {part}": why for part, why in (_said(self.lacks, options, model) or {}).items()}
+        if reason := _statement(self.impossible, options, model):
+            return {self.name: reason}
+        return {
+            f"{self.name}: {part}": reason for part, reason in (_statement(self.lacks, options, model) or {}).items()
+        }
 
     def why_unsuited(self, model: Any, text: Any, options: Mapping[str, Any]) -> str | None:
         """Why the question cannot be asked of a text, or None if it can."""
-        why: str | None = _said(self.unsuited, options, model, text)
-        return why
+        reason: str | None = _statement(self.unsuited, options, model, text)
+        return reason
 
     @property
     def kind(self) -> "type[Result]":
-        found: type[Result] = resolve_name(self.result)
-        return found
+        result: type[Result] = resolve_name(self.result)
+        return result
 
 
-def _said(place: str | None, options: Mapping[str, Any], *of: Any) -> Any:
+def _statement(place: str | None, options: Mapping[str, Any], *subjects: Any) -> Any:
     """What a declared function says of a model or a text and of those options that it takes; None if there is none."""
     if place is None:
         return None
-    reason = resolve_name(place)
-    return reason(*of, **{name: options[name] for name in signature(reason).parameters if name in options})
+    function = resolve_name(place)
+    return function(*subjects, **{name: options[name] for name in signature(function).parameters if name in options})

@@ -62,9 +62,10 @@ class TextOptions(Options):
     @property
     def text(self) -> dict[str, Any]:
         """The options that were given, as arguments of `interp.corpora.batches`."""
-        own, reading = kinds(type(self)), kinds(TextOptions).values()
-        given = {kind: getattr(self, name) for name, kind in own.items() if kind in reading}
-        return {kind: value for kind, value in given.items() if value is not None}
+        own_kinds = kinds(type(self))
+        reading = kinds(TextOptions).values()
+        values = {kind: getattr(self, name) for name, kind in own_kinds.items() if kind in reading}
+        return {kind: value for kind, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +88,9 @@ class PairOptions(Options):
     @property
     def columns(self) -> dict[str, str | None]:
         """The columns that were named, as arguments of `interp.corpora.pairs.load`."""
-        own, columns = kinds(type(self)), kinds(PairOptions).values()
-        return {kind: getattr(self, name) for name, kind in own.items() if kind in columns}
+        own_kinds = kinds(type(self))
+        columns = kinds(PairOptions).values()
+        return {kind: getattr(self, name) for name, kind in own_kinds.items() if kind in columns}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,33 +48,35 @@ def load(name: str) -> Analysis:
     """
     entry = others().get(name)
     if entry is None:
-        own: Analysis = resolve_name(f"interp.analyses.{name}.options:ANALYSIS")
-        return own
+        bundled: Analysis = resolve_name(f"interp.analyses.{name}.options:ANALYSIS")
+        return bundled
     source = f"the package {entry.dist.name!r}" if entry.dist else f"the entry point {entry.value!r}"
-    what = f"the analysis {name!r} of {source}"
+    subject = f"the analysis {name!r} of {source}"
     if name in (*OWN, *_COMMANDS) or len(entry_points(group=GROUP, name=name)) > 1:
         raise ValueError(f"two analyses or commands are called {name!r}, one of {source}; uninstall it, or rename it")
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise ValueError(f"{what} needs a name of lower-case letters, digits and _")
+        raise ValueError(f"{subject} needs a name of lower-case letters, digits and _")
     try:
         analysis = entry.load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what} cannot be imported ({reason}); fix or uninstall it") from error
+        raise ValueError(f"{subject} cannot be imported ({reason}); fix or uninstall it") from error
     if not isinstance(analysis, Analysis) or analysis.name != name:
-        found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
-        raise ValueError(f"{what} is {found}, expected an interp.analyses.declare.Analysis of that name")
-    _check_options(what, analysis)
+        description = (
+            f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
+        )
+        raise ValueError(f"{subject} is {description}, expected an interp.analyses.declare.Analysis of that name")
+    _check_options(subject, analysis)
     return analysis
 
 
-def _check_options(what: str, analysis: Analysis) -> None:
+def _check_options(subject: str, analysis: Analysis) -> None:
     """Raise ValueError for an option with the name of something else."""
     reserved = RESERVED | ({"pairs": "commands have"} if analysis.reads == "pairs" else {})
     for item in fields(analysis.options):
         if item.name in reserved and item not in fields(Options):
-            taken = f"{reserved[item.name]} something of their own that is called so"
-            raise ValueError(f"{what} has an option {item.name!r}, but {taken}; give the option another name")
+            reason = f"{reserved[item.name]} something of their own that is called so"
+            raise ValueError(f"{subject} has an option {item.name!r}, but {reason}; give the option another name")
 
 
 def names() -> tuple[str, ...]:
@@ -101,11 +103,11 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
         >>> list(why), why["generation"]
         (['generation', 'sinks: writers'], 'an encoder (BERT) does not continue text; expected a causal model')
     """
-    found: dict[str, str] = {}
-    for name, one in analyses().items():
+    reasons: dict[str, str] = {}
+    for name, analysis in analyses().items():
         if options is None or name in options:
-            found |= one.left_out(model, {} if options is None else options[name])
-    return found
+            reasons |= analysis.left_out(model, {} if options is None else options[name])
+    return reasons
 
 
 def saved_names(run: Path) -> list[str]:
@@ -134,17 +136,21 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
     """
     run = Path(directory)
     if (run / "result.json").is_file():
-        analysis, run = analysis or run.resolve().name, run.resolve().parent
-    held = saved_names(run)
-    own = [name for name in held if (run / name / "result.json").is_file()]
-    if analysis is None and len(own) > 1:
-        raise ValueError(f"{run} holds {', '.join(own)}; say which: load_result({str(run)!r}, {own[0]!r})")
-    if not held or analysis not in (None, *held):
+        analysis = analysis or run.resolve().name
+        run = run.resolve().parent
+    saved = saved_names(run)
+    loadable = [name for name in saved if (run / name / "result.json").is_file()]
+    if analysis is None and len(loadable) > 1:
+        raise ValueError(f"{run} holds {', '.join(loadable)}; say which: load_result({str(run)!r}, {loadable[0]!r})")
+    if not saved or analysis not in (None, *saved):
         inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
-        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
-        found = found if run.is_dir() else "there is no such directory"
-        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
-    return load(analysis or own[0]).kind.load(run)
+        contents = f"its runs are {', '.join(inside)}" if inside else "found none"
+        if not run.is_dir():
+            contents = "there is no such directory"
+        elif saved:
+            contents = f"found {', '.join(saved)}"
+        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {contents}")
+    return load(analysis or loadable[0]).kind.load(run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,10 +65,11 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
     pairs = minimal_pairs.read(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
-    bos, encoder = settled_bos(model, options.bos), is_encoder(model)
-    how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
-    plain = corpora.batches(model, source, bos=False if encoder else options.bos, **how)
-    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
+    bos = settled_bos(model, options.bos)
+    encoder = is_encoder(model)
+    batching: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
+    plain = corpora.batches(model, source, bos=False if encoder else options.bos, **batching)
+    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **batching) if encoder else plain
     sentences = minimal_pairs.sentences_of(pairs.table)
     split_tasks(pairs.table, rows=state_rows(model, sentences, "cls" if encoder else "eos", bos=bos))
     data = {"text": plain, "masked text": masked, "pairs": pairs}
@@ -77,30 +78,29 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         unigram = word_frequencies(model, plain, options.unigram, column=options.column)
     shared = {"counts": unigram, "seed": options.seed}
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
-
-    reported, own = _reported(options)
-    absent = left_out(model, own)
+    reported, chosen = _reported(options)
+    absent = left_out(model, chosen)
     for name in [name for name, analysis in reported.items() if analysis.reads == "prompts" and name not in absent]:
-        lengths = taken(analyses()[name].options, own[name], _OF_PROMPTS)
+        lengths = taken(analyses()[name].options, chosen[name], _OF_PROMPTS)
         try:
             data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
         except ValueError as error:
             absent[name] = str(error)
-    absent |= _unsuited(model, {name: analysis for name, analysis in reported.items() if name not in absent}, data, own)
+    absent |= _unsuited(model, {name: reported[name] for name in reported if name not in absent}, data, chosen)
     possible = {name: analysis for name, analysis in reported.items() if name not in absent}
     for name in reported.keys() - possible.keys():
         warn(f"no {name}: {absent[name]}")
 
-    def asked(analysis: Analysis) -> Passes[Result]:
+    def answer(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
-        given = named(analysis.options, shared | of_reads.get(analysis.reads, {}))
-        given |= {"progress": options.progress, "directory": directory}
+        base = named(analysis.options, shared | of_reads.get(analysis.reads, {}))
+        base.update(progress=options.progress, directory=directory)
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
-        result: Result = yield from resolve_name(analysis.answer).passes(model, read, **(given | own[analysis.name]))
+        result: Result = yield from resolve_name(analysis.answer).passes(model, read, **(base | chosen[analysis.name]))
         counted = "counts" in kinds(analysis.options).values()
         before = [*(of_text if analysis.reads != "pairs" else []), *(caveats if counted else [])]
-        more = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": absent}
-        result.provenance.update({name: value for name, value in more.items() if value})
+        notes = {"caveats": [*before, *result.provenance.get("caveats", [])], "left_out": absent}
+        result.provenance.update({name: value for name, value in notes.items() if value})
         return result
 
     reading = {name: analysis for name, analysis in possible.items() if analysis.reads in ("text", "masked text")}
@@ -109,14 +109,14 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     rows = f"rows of {plain.settings['context']:,} tokens"
     begin = "" if encoder else f" {beginning_words(bos)}"
     _log.info("reading %s in %s%s", source.name, rows, begin, extra={"step": 1, "steps": steps})
-    read_together = yield from side_by_side(*map(asked, reading.values()))
+    read_together = yield from side_by_side(*map(answer, reading.values()))
     finished = options.finished or (lambda _: None)
     results: dict[str, Result] = dict(zip(reading, read_together, strict=True))
     for result in read_together:
         finished(result)
     for step, (name, analysis) in enumerate(later.items(), 2):
         _log.info("%s", analysis.title, extra={"step": step, "steps": steps})
-        results[name] = yield from asked(analysis)
+        results[name] = yield from answer(analysis)
         finished(results[name])
     return [results[name] for name in possible]
 
@@ -128,10 +128,10 @@ def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, di
     return reported, {name: analysis.reported(**chosen) for name, analysis in reported.items()}
 
 
-def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], own: Any) -> dict[str, str]:
+def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], chosen: Any) -> dict[str, str]:
     """The analyses that cannot be asked of the text, and why."""
     reading = {name: analysis for name, analysis in reported.items() if analysis.reads in ("text", "masked text")}
     reasons = {
-        name: analysis.why_unsuited(model, data[analysis.reads], own[name]) for name, analysis in reading.items()
+        name: analysis.why_unsuited(model, data[analysis.reads], chosen[name]) for name, analysis in reading.items()
     }
-    return {name: why for name, why in reasons.items() if why}
+    return {name: reason for name, reason in reasons.items() if reason}
