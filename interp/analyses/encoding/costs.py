@@ -42,15 +42,16 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     Raises the errors of `interp.models.shapes.shape`.
     """
     keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas", "untrained")
-    size, asked = shape_with(name, options), EncodingOptions(**{key: options[key] for key in keys if key in options})
+    size = shape_with(name, options)
+    chosen = EncodingOptions(**{key: options[key] for key in keys if key in options})
     if size.why_no_head:
         return Cost(lines=[f"token probability: {size.why_no_head}"])
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
     n_tokens = min(_STEERED, size.d_vocab)
-    shifts = listed(asked.shifts)
-    ways = len(shifts) + ("regression" in shifts) * (len(listed(asked.weights)) - 1)
-    n = n_tokens * len(listed(asked.ratios)) * ways
+    shifts = listed(chosen.shifts)
+    ways = len(shifts) + ("regression" in shifts) * (len(listed(chosen.weights)) - 1)
+    n = n_tokens * len(listed(chosen.ratios)) * ways
     at_head: dict[str, Any] = {"text": text, "head": True, "share": mask}
     odds = Pass(
         what="log-odds", step=1, sums=8 * (2 + n_tokens * _BINS), per_logit=8 * 5,
@@ -64,21 +65,23 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fitted = predictions(size, 1, "token probability", grouped=True)
     log_p = 8 * 2 * MOST * size.d_vocab
     fitted = replace(fitted, sums=fitted.sums + log_p + 8 * (size.d_model + 1))
-    passes = [fitted, *_pruned(size, asked, [_share(some, tokens, mask) for some in (_PRUNED, _SCANNED)]), odds]
+    shares = [_share(positions, tokens, mask) for positions in (_PRUNED, _SCANNED)]
+    passes = [fitted, *_pruned(size, chosen, shares), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
-    passes += [_directions(size, options.get("context"))] if asked.atlas else []
+    passes += [_directions(size, options.get("context"))] if chosen.atlas else []
     for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
         read = predictions(size, 1, "dynamics", text="text, by checkpoints")
         passes.append(replace(read, step=30 + number, copies=4 * size.parameters))
-    passes += _twins(size) if asked.untrained else []
+    passes += _twins(size) if chosen.untrained else []
     fit = 8 * (5 * _BLOCK + (6 + 8 * MOST) * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
-    lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
+    orders = len(listed(chosen.orders))
+    lines = [f"token probability: {n} ways to steer a token, {orders} orders in which dimensions go"]
     numbers = {"steered": n}
     if (prompts := options.get("prompts")) and not size.encoder:
         rows = min(prompts, batch_rows(PROMPT_TOKENS + NEW_TOKENS))
         passes.append(continued(size, rows, PROMPT_TOKENS, NEW_TOKENS, step=4))
-        settings = 1 + len(listed(asked.orders)) * len(listed(asked.bases)) * _WRITTEN
+        settings = 1 + orders * len(listed(chosen.bases)) * _WRITTEN
         numbers["new_tokens"] = settings * prompts * NEW_TOKENS
         lines.append(f"text without some dimensions: {settings} settings, {numbers['new_tokens']:,} new tokens")
     return Cost(passes=tuple(passes), between=between, numbers=numbers, lines=lines)
@@ -87,14 +90,15 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 def _directions(size: Shape, context: int | None) -> Pass:
     """Mean predictions and inputs by group of texts; for decoders also the profile of the residual stream, sinks and
     keys, with attention computed again from queries and keys."""
-    found = predictions(size, 1, "directions", grouped=True, step=1)
+    reading = predictions(size, 1, "directions", grouped=True, step=1)
     sums = MOST * (3 + size.d_model) + 1
     if size.encoder:
-        return replace(found, sums=found.sums + 8 * sums)
+        return replace(reading, sums=reading.sums + 8 * sums)
     sums += profile_sums(size, size.n_layers + 1, 1) + sink_sums(size, size.n_layers, 1)
     sums += size.n_layers * MOST * 2 * size.n_key_value_heads * size.d_head
-    held, again = 4.0 * 8 * size.n_heads * size.d_head, size.attention(size.row(context)) / 2
-    return replace(found, sums=found.sums + 8 * sums, per_token=held, flops=found.flops + again)
+    per_token = 4.0 * 8 * size.n_heads * size.d_head
+    attention = size.attention(size.row(context)) / 2
+    return replace(reading, sums=reading.sums + 8 * sums, per_token=per_token, flops=reading.flops + attention)
 
 
 def _share(positions: int, tokens: int | None, mask: float) -> float:
@@ -102,25 +106,25 @@ def _share(positions: int, tokens: int | None, mask: float) -> float:
     return 0.0 if tokens is None else min(mask, positions / tokens)
 
 
-def _pruned(size: Shape, asked: EncodingOptions, shares: Sequence[float]) -> list[Pass]:
+def _pruned(size: Shape, chosen: EncodingOptions, shares: Sequence[float]) -> list[Pass]:
     """The passes for pruning: sums for every order in every basis, W_U in rows, and its principal coordinates; and for
     random orders, each of which subtracts a share of the dimensions."""
     share, drawn = shares
-    orders, bases = len(listed(asked.orders)), len(listed(asked.bases))
+    orders, bases = len(listed(chosen.orders)), len(listed(chosen.bases))
     sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
-    some: dict[str, Any] = {"text": "some of the text", "head": True, "per_logit": 4 * 6, "at_once": _PRUNED_AT_ONCE}
+    common: dict[str, Any] = {"text": "some of the text", "head": True, "per_logit": 4 * 6, "at_once": _PRUNED_AT_ONCE}
     curves = Pass(
         what="pruning", step=1, sums=sums, share=share, copies=4 * bases * size.d_model * size.d_vocab,
         flops=share * bases * (2.0 * size.d_model + orders * _FRACTIONS * 6.0 + 2.0 * size.d_model) * size.d_vocab,
-        **some,
+        **common,
     )  # fmt: skip
-    if "axis" not in listed(asked.bases):
+    if "axis" not in listed(chosen.bases):
         return [curves]
     sets = 1 + FEWEST_CONTROLS
     rows = 4 * round(_REMOVED * size.d_model) * size.d_vocab
     flops = drawn * sets * 2.0 * _REMOVED * size.d_model * size.d_vocab
     sums = 8 * (MOST * (1 + sets) + 3)
-    return [curves, Pass(what="random orders", step=2, sums=sums, share=drawn, copies=rows, flops=flops, **some)]
+    return [curves, Pass(what="random orders", step=2, sums=sums, share=drawn, copies=rows, flops=flops, **common)]
 
 
 def _twins(size: Shape) -> list[Pass]:

@@ -100,10 +100,10 @@ def embedding_scatter(study: EncodingStudy) -> Figure:
     colour = np.log10(types["alpha"]).astype("float32")
     marker = {"color": colour, "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
     names = types["token"].map(plain_token)
-    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": names}
+    options: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": names}
     points = types["pc2"].astype("float32").set_axis(types["pc1"].astype("float32"))
     hover = "%{text}<br>log₁₀ α %{marker.color:.3f}<extra></extra>"
-    add_series(out, points, {"symbol": "circle"}, hover=hover, size=5, **how)
+    add_series(out, points, {"symbol": "circle"}, hover=hover, size=5, **options)
     return out
 
 
@@ -119,10 +119,10 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
         ['|Spearman|', '|slope|, relative', '|Spearman|, α shuffled']
     """
     dims = only(study.dims, "basis", basis)
-    what = "dimensions of W_U" if basis == "axis" else "principal components"
-    axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
+    subject = "dimensions of W_U" if basis == "axis" else "principal components"
+    axes = f"rank among {len(dims)} {subject}", "|Spearman| with −log α"
     subtitle = "each curve sorted separately; slope: |A_j SD(E_j)| divided by its largest"
-    out = figure(f"Which {what} carry probability", *axes, subtitle=subtitle)
+    out = figure(f"Which {subject} carry probability", *axes, subtitle=subtitle)
     slope = dims["standardised_slope"].abs()
     for values, style in (
         (dims["spearman"].abs(), {"name": "|Spearman|", "color": BLUE}),
@@ -180,14 +180,16 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
     """
     if written.empty:
         raise ValueError(f"no text was continued without some dimensions; ask with {argument('prompts', 100)}")
-    table, names = only(written, "basis", basis).set_index("fraction"), ("same tokens", "diversity", "perplexity")
+    table = only(written, "basis", basis).set_index("fraction")
+    names = ("same tokens", "diversity", "perplexity")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     subtitle = f"greedy text, compared with that of the whole model; {axes}; dotted: 30 %, as in the paper"
     out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):
             values, low, high = (part[f"{measure}{end}"] for end in ("", "_low", "_high"))
-            hover, bars = "%{x:.0%} removed<br>%{y:.3f}", error_bars(values, low, high)
+            hover = "%{x:.0%} removed<br>%{y:.3f}"
+            bars = error_bars(values, low, high)
             style = _order_style(str(order))
             add_series(out, values, style, hover=hover, legend=panel == 1, panel=panel, error_y=bars)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
@@ -248,8 +250,8 @@ def direction_cosines(study: EncodingStudy) -> Figure:
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
     subtitle = f"cosines; 95 % of those of random directions lie within ±{off['null_95'].median():.2f}"
     out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
-    shown = [DIRECTION_NAME.get(name, plain(name)) for name in names]
-    grid = grid.set_axis(shown).set_axis(shown, axis=1)
+    labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
+    grid = grid.set_axis(labels).set_axis(labels, axis=1)
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
     return out.update_layout(meta={"least_width": 460})
 
@@ -270,21 +272,21 @@ def neurons(study: EncodingStudy) -> Figure:
     """
     if study.neurons.empty:
         raise ValueError("this study has no neurons: it is of an encoder, or of a model without MLP")
-    shown = study.neurons.sort_values("delta_entropy", key=abs).tail(_MOST_NEURONS)
+    strongest = study.neurons.sort_values("delta_entropy", key=abs).tail(_MOST_NEURONS)
     subtitle = "colour: change of entropy when the neuron is set to its mean"
     axes = "‖w̃‖ of the output weights", "variance of cos(w̃, W_U)"
     out = figure("Neurons of the last MLP", *axes, subtitle=subtitle)
-    limit = float(shown["delta_entropy"].abs().max()) or 1.0
-    small = shown.astype(dict.fromkeys(("delta_entropy", "delta_loss", "w_out_norm", "logit_var"), np.float32))
-    marker = {"color": small["delta_entropy"], "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
+    limit = float(strongest["delta_entropy"].abs().max()) or 1.0
+    small = strongest.astype(dict.fromkeys(("delta_entropy", "delta_loss", "w_out_norm", "logit_var"), np.float32))
+    marker: dict[str, Any] = {"color": small["delta_entropy"], "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
     bar = {"thickness": 12, "title": {"text": "change of entropy, nats", "side": "right"}}
-    marker |= {"colorbar": bar, "line": {"width": 0.5, "color": GREY}}
-    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker}
-    more = np.stack([small["neuron"].astype(np.float32), small["delta_loss"]], -1)
+    marker.update(colorbar=bar, line={"width": 0.5, "color": GREY})
+    options: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker}
+    details = np.stack([small["neuron"].astype(np.float32), small["delta_loss"]], -1)
     hover = "neuron %{customdata[0]}<br>ΔH %{marker.color:.6f}<br>Δloss %{customdata[1]:.6f}<extra></extra>"
     points = small.set_index("w_out_norm")["logit_var"]
-    add_series(out, points, {"symbol": "circle"}, hover=hover, size=7, customdata=more, **how)
-    for row in shown.tail(5).to_dict("records"):
+    add_series(out, points, {"symbol": "circle"}, hover=hover, size=7, customdata=details, **options)
+    for row in strongest.tail(5).to_dict("records"):
         height = math.log10(row["logit_var"])
         out.add_annotation(x=row["w_out_norm"], y=height, text=str(row["neuron"]), showarrow=False, yshift=11)
     return out.update_yaxes(type="log")

@@ -101,7 +101,7 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     curve = pruning[(pruning["basis"] == "axis") & (pruning["order"] == "spearman")].set_index("fraction")
     if curve.empty:
         return
-    fraction = min(curve.index, key=lambda at: abs(at - PRUNED))
+    fraction = min(curve.index, key=lambda share: abs(share - PRUNED))
     value, low, high = curve.loc[fraction, ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]]
     yield reaching(
         question=f"Can {fraction:.0%} of the output dimensions be removed?",
@@ -145,11 +145,11 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
     constant = medians.loc["constant"].droplevel("weights")
     for weights, by_token in medians.loc["regression"].groupby("weights", sort=False):
         regression = by_token.droplevel("weights")
-        apart = (regression - constant).dropna().to_numpy()
-        n = len(apart)
+        differences = (regression - constant).dropna().to_numpy()
+        n = len(differences)
         enough = n >= _FEWEST_TOKENS
-        mean = float(apart.mean()) if n else np.nan
-        half = stats.t.ppf(0.975, n - 1) * stats.sem(apart) if enough else np.nan
+        mean = float(differences.mean()) if n else np.nan
+        half = stats.t.ppf(0.975, n - 1) * stats.sem(differences) if enough else np.nan
         yield judged(
             question="Does steering along A change a token's probability more as asked than a constant shift?",
             measure="for factors from 1/5 to 5, the error |log(achieved/requested)| with A as the slope of −log α on "

@@ -46,10 +46,11 @@ class _LastMLP:
     """
 
     def __init__(self, model: Model) -> None:
-        if why := why_impossible(model):
-            raise ValueError(why)
+        if reason := why_impossible(model):
+            raise ValueError(reason)
         head = raw_head(model)
-        self.centred, self.eps = head.norm != "rms", head.eps
+        self.centred = head.norm != "rms"
+        self.eps = head.eps
         self.types = slice(None) if bool(head.real.all()) else head.real
         self.embeddings = head.embeddings.of(head.real.cpu().numpy())
         b_ln = 0 if head.b_ln is None else self.embeddings.dot(head.b_ln.to(head.wide)[None])[0]
@@ -63,10 +64,13 @@ class _LastMLP:
         """The variance over the vocabulary of cos(w̃, W_U[:, w]): `ŵ C ŵ`, where C is the covariance of the unit
         columns.
         """
-        n, total = 0, self.w.new_zeros(self.w.shape[1], dtype=torch.float64)
+        n = 0
+        total = self.w.new_zeros(self.w.shape[1], dtype=torch.float64)
         for units in self._unit_embeddings():
-            n, total = n + len(units), total + units.sum(0)
-        mean, covariance = total / n, torch.zeros_like(total.outer(total))
+            n += len(units)
+            total = total + units.sum(0)
+        mean = total / n
+        covariance = torch.zeros_like(total.outer(total))
         for units in self._unit_embeddings():
             centred = units - mean
             covariance.addmm_(centred.T, centred, alpha=1 / n)
@@ -132,7 +136,8 @@ class NeuronEffects(LogitsObserver):
         described = [fingerprint(means), fingerprint(log_unigram)]
         names = [hook_name(model, "mlp_post", model.cfg.n_layers - 1), trunk_output(model)]
         super().__init__(model, names, neurons=list(neurons), exact=exact, means_and_unigram=described)
-        self.neurons, self.exact = list(neurons), exact
+        self.neurons = list(neurons)
+        self.exact = exact
         self.mlp = mlp = _LastMLP(model)
         self.means = means.to(mlp.w)
         self.log_u = log_unigram.to(mlp.w)[mlp.types]
@@ -155,14 +160,16 @@ class NeuronEffects(LogitsObserver):
         mlp = self.mlp
         logits = logits[:, mlp.types]
         targets = torch.where(targets >= 0, self.place[targets.clamp(min=0)], -1)
-        activation, resid = activation.to(logits), resid.to(logits)
+        activation = activation.to(logits)
+        resid = resid.to(logits)
         resid = resid - resid.mean(1, keepdim=True) if mlp.centred else resid
         d = resid.shape[1]
         delta = (self.means - activation)[:, self.neurons].double()
         w = mlp.w[self.neurons]
         square = resid.double().square().sum(1, keepdim=True)
         moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
-        s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
+        s = (square / d + mlp.eps).sqrt()
+        s_live = (moved / d + mlp.eps).sqrt()
         effects = self._exactly if self.exact else self._roughly
         # the logits change by (a − 1)(logits − c) + b v, and with the scale frozen by b_frozen v
         for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
@@ -170,15 +177,19 @@ class NeuronEffects(LogitsObserver):
 
     def _exactly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums of each effect over positions, from one row of logits per neuron and position."""
-        mlp, k = self.mlp, len(self.neurons)
+        mlp = self.mlp
+        k = len(self.neurons)
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
         a, b, b_frozen = (value.to(logits) for value in (a, b, b_frozen))
-        base, free = _log_p(logits), logits - mlp.constant
+        base = _log_p(logits)
+        free = logits - mlp.constant
         free_along = over_types(free * axis)[0]
         p = base.exp()
         (Z,) = over_types(p)  # 1, except for the rounding of `base`
-        log_Z, entropy, freq = Z.log(), _entropy(p, base, Z), over_types(p * log_u)[0] / Z
+        log_Z = Z.log()
+        entropy = _entropy(p, base, Z)
+        freq = over_types(p * log_u)[0] / Z
         room = torch.empty(2, _NEURONS_AT_ONCE, len(axis), dtype=logits.dtype, device=logits.device)
         for start in range(0, k, _NEURONS_AT_ONCE):
             chunk = slice(start, start + _NEURONS_AT_ONCE)
@@ -186,7 +197,8 @@ class NeuronEffects(LogitsObserver):
             along_v = over_types(V * axis)[0]
             live, e = room[:, : len(V)]
             for x, target in enumerate(targets.tolist()):
-                grow, add = a[x, chunk, None] - 1, b[x, chunk, None]
+                grow = a[x, chunk, None] - 1
+                add = b[x, chunk, None]
                 torch.addcmul(base[x], add, V, out=live).addcmul_(grow, free[x])
                 torch.exp(live, out=e)
                 (Z,) = over_types(e)
@@ -198,8 +210,8 @@ class NeuronEffects(LogitsObserver):
                     total["delta_loss"][chunk] += Z.log() - log_Z[x] - at_target
                     moved = grow[:, 0] * free_along[x] + add[:, 0] * along_v
                     without = torch.mul(-moved[:, None].to(e), axis, out=live).expm1_().mul_(e)
-                    held = (over_types(without)[0] / Z).log1p() + moved * axis[target]
-                    total["through_unigram"][chunk] -= held
+                    log_ratio = (over_types(without)[0] / Z).log1p() + moved * axis[target]
+                    total["through_unigram"][chunk] -= log_ratio
                 torch.addcmul(base[x], b_frozen[x, chunk, None], V, out=live)
                 torch.exp(live, out=e)
                 (Z,) = over_types(e)
@@ -212,9 +224,13 @@ class NeuronEffects(LogitsObserver):
 
     def _roughly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums of each effect over positions, to second order in the change of the logits. `through_unigram` is NaN."""
-        embeddings, w, scored = self.mlp.embeddings, self.mlp.w_scaled[self.neurons], targets >= 0
-        base, free = _log_p(logits), logits - self.mlp.constant
-        p, wide_w = base.exp(), w.double()
+        embeddings = self.mlp.embeddings
+        w = self.mlp.w_scaled[self.neurons]
+        scored = targets >= 0
+        base = _log_p(logits)
+        free = logits - self.mlp.constant
+        p = base.exp()
+        wide_w = w.double()
 
         def mean(values: Tensor) -> Tensor:
             """`E_p[values]`, `[positions, 1]`."""
@@ -224,12 +240,14 @@ class NeuronEffects(LogitsObserver):
             """`E_p[values · v]`, `[positions, neurons]`, without v."""
             return embeddings.total(p * values) @ wide_w.T
 
-        mean_f, mean_v = mean(free), mean_with_v(torch.ones_like(p))
+        mean_f = mean(free)
+        mean_v = mean_with_v(torch.ones_like(p))
         f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
         centred = [g - mean(g).to(g) for g in (base, self.log_u.expand_as(p))]
         weights = [p, *(p * g for g in centred)]
         at_target = targets.clamp(min=0)
-        v2, v_target = mean_v.new_zeros(len(weights), *mean_v.shape), torch.empty_like(mean_v)
+        v2 = mean_v.new_zeros(len(weights), *mean_v.shape)
+        v_target = torch.empty_like(mean_v)
         for where, block in embeddings.in_small_blocks.blocks(p.dtype):
             v = block @ w.T
             here = (at_target >= where.start) & (at_target < where.stop)
@@ -239,8 +257,10 @@ class NeuronEffects(LogitsObserver):
         v_v = v2[0] - mean_v**2
         covariances = []  # covariances of g with f, v, (f, f), (f, v), (v, v)
         for g, g_v2 in zip(centred, v2[1:], strict=True):
-            g_f, g_v = mean(g * free), mean_with_v(g)
-            g_ff, g_fv = mean(g * free * free) - 2 * mean_f * g_f, mean_with_v(g * free) - mean_f * g_v - mean_v * g_f
+            g_f = mean(g * free)
+            g_v = mean_with_v(g)
+            g_ff = mean(g * free * free) - 2 * mean_f * g_f
+            g_fv = mean_with_v(g * free) - mean_f * g_v - mean_v * g_f
             covariances.append((g_f, g_v, g_ff, g_fv, g_v2 - 2 * mean_v * g_v))
         f_target = free.gather(1, at_target[:, None]).double()
         total = {}
@@ -253,9 +273,11 @@ class NeuronEffects(LogitsObserver):
             )
             entropy = -moved_l - variance / 2
             loss = grow * (mean_f - f_target) + add * (mean_v - v_target) + variance / 2
-            total[f"delta_entropy{name}"], total[f"delta_loss{name}"] = entropy.sum(0), loss[scored].sum(0)
-        unknown = torch.full_like(total["delta_loss"], torch.nan)
-        return total | {"delta_kl_unigram": (-entropy - moved_u).sum(0), "through_unigram": unknown}
+            total[f"delta_entropy{name}"] = entropy.sum(0)
+            total[f"delta_loss{name}"] = loss[scored].sum(0)
+        total["delta_kl_unigram"] = (-entropy - moved_u).sum(0)
+        total["through_unigram"] = torch.full_like(total["delta_loss"], torch.nan)
+        return total
 
     @property
     def table(self) -> pd.DataFrame:
@@ -327,7 +349,8 @@ def frequency_neurons(
         second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
         yield [Reading("neurons, exact", part, [second])]
         effects.loc[chosen] = second.table.set_axis(chosen)
-    norm, variance = mlp.w_scaled.double().norm(dim=1), mlp.logit_variances()
+    norm = mlp.w_scaled.double().norm(dim=1)
+    variance = mlp.logit_variances()
     shape = {"w_out_norm": norm, "logit_var": variance, "mean_activation": means.mean}
     table = effects[["neuron"]].assign(**{name: values.cpu().numpy() for name, values in shape.items()})
     table.insert(0, "layer", model.cfg.n_layers - 1)

@@ -45,21 +45,22 @@ class Agreements(LogitsObserver):
         h: Float[Tensor, "pos d_model"],
         groups: Int[Tensor, " pos"],
     ) -> None:
-        h, best = self.head.scale * h.to(full), full.argmax(1, keepdim=True)
-        same = torch.empty(len(full), len(self.sets), dtype=torch.bool, device=full.device)
+        h = self.head.scale * h.to(full)
+        best = full.argmax(1, keepdim=True)
+        is_same = torch.empty(len(full), len(self.sets), dtype=torch.bool, device=full.device)
         for number, dims in enumerate(self.sets):
             logits = torch.addmm(full, h[:, dims], self.head.unscaled[dims].to(full), alpha=-1)
-            same[:, number] = (logits.gather(1, best) >= logits.amax(1, keepdim=True))[:, 0]
+            is_same[:, number] = (logits.gather(1, best) >= logits.amax(1, keepdim=True))[:, 0]
         self.add_to_groups("positions", torch.ones(len(groups)), groups)
-        self.add_to_groups("same", same, groups)
+        self.add_to_groups("same", is_same, groups)
 
     @property
     def table(self) -> pd.DataFrame:
         """The share of positions for each set, with its 95 % interval over texts, and the number of positions."""
         self.check_read()
         read = self.state["positions"] > 0
-        same, positions = (self.state[name][read].cpu().numpy() for name in ("same", "positions"))
-        share = from_sums(np.divide, [same, positions[:, None]], positions, self.stretches_per_group)
+        agreements, positions = (self.state[name][read].cpu().numpy() for name in ("same", "positions"))
+        share = from_sums(np.divide, [agreements, positions[:, None]], positions, self.stretches_per_group)
         share = share._replace(least=0, most=1)
         columns = {"top1_agreement": share.value, "top1_agreement_low": share.low, "top1_agreement_high": share.high}
         return pd.DataFrame(columns).assign(n_positions=int(positions.sum()))

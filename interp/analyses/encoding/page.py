@@ -55,9 +55,11 @@ def section(study: EncodingStudy) -> Section:
     """What the page says about `interp encoding`; every number comes from the result."""
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
-    figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
+    for basis in study.pruning["basis"].unique():
+        figures[f"pruning_{basis}"] = plots.pruning(study, basis)
     written = study.pruned_texts
-    figures |= {f"texts_{basis}": plots.pruned_texts(written, basis) for basis in written["basis"].unique()}
+    for basis in written["basis"].unique():
+        figures[f"texts_{basis}"] = plots.pruned_texts(written, basis)
     figures["steering"] = plots.steering(study)
     figures["directions"] = plots.direction_cosines(study) if study.atlas.empty else direction_atlas(study)
     tables = {
@@ -80,19 +82,19 @@ def section(study: EncodingStudy) -> Section:
         tables["Overlaps of subspaces, beside random rotations"] = study.subspaces
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
-    notes, about = tuple(_notes(study)), study.provenance
-    return Section("fit", study.findings, notes, DEFINITIONS, figures, tables, about, contexts=contexts)
+    notes = tuple(_notes(study))
+    return Section("fit", study.findings, notes, DEFINITIONS, figures, tables, study.provenance, contexts=contexts)
 
 
 def _contexts(study: EncodingStudy, neurons: Iterable[int]) -> dict[str, Contexts]:
     """The tokens at which neurons of the last MLP are largest."""
-    each = ((neuron, study.contexts[study.contexts["neuron"] == neuron]) for neuron in neurons)
     caption = "The {} at which its magnitude is largest. Texts are counted from 0."
-    return {
-        f"neuron {neuron}": Contexts(caption.format(count(len(tokens), "token")), tokens)
-        for neuron, tokens in each
-        if len(tokens)
-    }
+    contexts = {}
+    for neuron in neurons:
+        tokens = study.contexts[study.contexts["neuron"] == neuron]
+        if len(tokens):
+            contexts[f"neuron {neuron}"] = Contexts(caption.format(count(len(tokens), "token")), tokens)
+    return contexts
 
 
 def _notes(study: EncodingStudy) -> Iterator[str]:
@@ -101,7 +103,7 @@ def _notes(study: EncodingStudy) -> Iterator[str]:
     if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         yield f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}."
     if absent := study.provenance.get("atlas", {}).get("absent"):
-        yield f"Not in the atlas of directions: {'; '.join(f'{name} ({why})' for name, why in absent.items())}."
+        yield f"Not in the atlas of directions: {'; '.join(f'{name} ({reason})' for name, reason in absent.items())}."
 
 
 def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
@@ -109,19 +111,20 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
     for name, study in studies.items():
         r2 = study.regression.set_index("target")
         rows[name] = {"adj_r2": r2.loc["-log alpha", "adj_r2"], "adj_r2_shuffled": r2.loc["shuffled", "adj_r2"]}
-        rows[name] |= {column: r2.loc["-log alpha", column] for column in ("cv_r2", "cv_r2_low", "cv_r2_high")}
+        for column in ("cv_r2", "cv_r2_low", "cv_r2_high"):
+            rows[name][column] = r2.loc["-log alpha", column]
         for basis, part in _ranked(study).groupby("basis", sort=False):
-            at = part.iloc[(part["fraction"] - PRUNED).abs().argmin()]
-            rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
-        for one in study.steering_error.query("text == 'fitted' and group == 'all'").to_dict("records"):
-            kind = "" if one["weights"] in ("", "least_norm") else f"_{one['weights']}"
-            rows[name][f"steering_{one['shift']}{kind}"] = one["error"]
+            nearest = part.iloc[(part["fraction"] - PRUNED).abs().argmin()]
+            rows[name][f"top1_without_{nearest['fraction']:.0%}_{basis}"] = nearest["top1_agreement"]
+        for row in study.steering_error.query("text == 'fitted' and group == 'all'").to_dict("records"):
+            kind = "" if row["weights"] in ("", "least_norm") else f"_{row['weights']}"
+            rows[name][f"steering_{row['shift']}{kind}"] = row["error"]
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
-    for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):
+    for basis, having in shared(studies, lambda study: _ranked(study)["basis"].unique()):
         figures[f"pruning_{basis}"] = _pruning(having, basis)
-    what = "Adjusted R² of −log α on the output embeddings"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["adj_r2"], "{:.3f}"))
+    title = "Adjusted R² of −log α on the output embeddings"
+    return Sides(DEFINITIONS, numbers, figures, extremes(title, numbers["adj_r2"], "{:.3f}"))
 
 
 def _ranked(study: EncodingStudy) -> pd.DataFrame:
@@ -136,8 +139,8 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> Figure:
         r2 = studies[name].regression.set_index("target")["adj_r2"].round(4)
         for target, look, size, in_legend in (("-log alpha", style, 12, False), ("shuffled", chance, 10, not number)):
             point = pd.Series(style["name"], [r2[target]])
-            how: dict[str, Any] = {"hover": "%{x:.3f}<extra></extra>", "mode": "markers", "showlegend": in_legend}
-            add_series(out, point, look, size=size, **how)
+            options: dict[str, Any] = {"hover": "%{x:.3f}<extra></extra>", "mode": "markers", "showlegend": in_legend}
+            add_series(out, point, look, size=size, **options)
     return out.update_yaxes(autorange="reversed", type="category")
 
 

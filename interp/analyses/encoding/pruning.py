@@ -50,9 +50,11 @@ class PrunedPredictions(LogitsObserver):
     def __init__(
         self, model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
     ) -> None:
-        head, rotation = raw_head(model), None if basis == "axis" else fit.components
+        head = raw_head(model)
+        rotation = None if basis == "axis" else fit.components
         head.refuse_cap("predictions without some dimensions are no differences of them")
-        self.basis, self.fractions = basis, [float(fraction) for fraction in fractions]
+        self.basis = basis
+        self.fractions = [float(fraction) for fraction in fractions]
         self.counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
         self.orders = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
         described: dict[str, Any] = {"orders": self.orders, "counts": self.counts}
@@ -97,8 +99,8 @@ class PrunedPredictions(LogitsObserver):
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
             probability = log_Z.new_empty(len(self.counts), full.shape[1])
             values = log_Z.new_empty(len(full), len(self.counts), 3)
-            for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
-                if block := order[gone:count]:
+            for i, (start, stop) in enumerate(pairwise([0, *self.counts])):
+                if block := order[start:stop]:
                     logits.addmm_(h[:, block], self.W[block].to(full), alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
                 top = logits.amax(1, keepdim=True)
@@ -107,22 +109,25 @@ class PrunedPredictions(LogitsObserver):
                 over_positions(e, Z.reciprocal(), out=probability[i : i + 1])
                 log_Z_pruned = Z[0].log() + offset[:, 0]
                 nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-                kept = (logits.gather(1, best[:, None]) >= top)[:, 0]
+                agrees = (logits.gather(1, best[:, None]) >= top)[:, 0]
                 kl = lost + log_Z_pruned - log_Z
-                values[:, i] = torch.stack([kl, kept.to(nll), nll.where(scored, 0)], 1)
+                values[:, i] = torch.stack([kl, agrees.to(nll), nll.where(scored, 0)], 1)
             self.add(f"{name}.probability", probability)
             self.add_to_groups(f"{name}.sums", values, groups)
 
     @property
     def table(self) -> pd.DataFrame:
-        full, tables = self.mean_of("probability"), []
+        full = self.mean_of("probability")
+        tables = []
         for order in self.orders:
             kl, agreement, nll = self._means(order)
             where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
             measures: dict[str, Any] = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
-            measures["js"] = [js(full, one) for one in self.mean_of(f"{order}.probability")]
-            measures |= {f"top1_agreement{end}": values.clip(0, 1) for end, values in _with_ends(agreement)}
-            measures |= {f"perplexity{end}": [*map(perplexity, values)] for end, values in _with_ends(nll)}
+            measures["js"] = [js(full, pruned) for pruned in self.mean_of(f"{order}.probability")]
+            for end, values in _with_ends(agreement):
+                measures[f"top1_agreement{end}"] = values.clip(0, 1)
+            for end, values in _with_ends(nll):
+                measures[f"perplexity{end}"] = [*map(perplexity, values)]
             tables.append(pd.DataFrame(where | measures))
         return pd.concat(tables, ignore_index=True)
 
@@ -135,18 +140,18 @@ class PrunedPredictions(LogitsObserver):
         """KL, top-1 agreement and NLL by fraction, as means over positions with their intervals."""
         self.check_read()
         sums, positions = self._groups(f"{order}.sums"), self._groups("positions")
-        found = []
+        intervals = []
         for number, over in enumerate((0, 0, 1)):
             parts = [sums[..., number], positions[:, [over]]]
-            found.append(from_sums(np.divide, parts, positions[:, over], self.stretches_per_group))
-        return found
+            intervals.append(from_sums(np.divide, parts, positions[:, over], self.stretches_per_group))
+        return intervals
 
     def _groups(self, name: str) -> Float[np.ndarray, "groups *shape"]:
         return self.state[name][self.state["positions"][:, 0] > 0].cpu().numpy()
 
 
-def _with_ends(found: Jackknife) -> list[tuple[str, Float[np.ndarray, " fractions"]]]:
-    return [("", found.value), ("_low", found.low), ("_high", found.high)]
+def _with_ends(interval: Jackknife) -> list[tuple[str, Float[np.ndarray, " fractions"]]]:
+    return [("", interval.value), ("_low", interval.low), ("_high", interval.high)]
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
@@ -169,9 +174,9 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
 
 def check_orders(orders: Sequence[str], bases: Sequence[str]) -> None:
     """Raise ValueError unless these are one or more different orders, and one or more different bases."""
-    for what, given, known in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
-        if not given or len(set(given)) < len(given) or not set(given) <= set(known):
-            raise ValueError(f"{what} must be one or more different ones of {', '.join(known)}; found {given}")
+    for option, values, choices in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
+        if not values or len(set(values)) < len(values) or not set(values) <= set(choices):
+            raise ValueError(f"{option} must be one or more different ones of {', '.join(choices)}; found {values}")
 
 
 def pruning_curve(

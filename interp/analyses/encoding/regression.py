@@ -133,8 +133,8 @@ def fit(
     y = minus_log(alpha[used])
     null = np.random.default_rng(seed).permutation(y)
     targets = np.column_stack([y, null, *_without_each_group(predictions, used)])
-    found, (fitted, by_chance, *_) = least_squares(embeddings, *targets.T, n_real=int(real.sum()))
-    errors = errors_on_unseen(embeddings, found, targets)
+    decomposition, (fitted, by_chance, *_) = least_squares(embeddings, *targets.T, n_real=int(real.sum()))
+    errors = errors_on_unseen(embeddings, decomposition, targets)
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
     unseen = r2_on_unseen(targets[:, :2], errors[:, :2])
@@ -146,13 +146,13 @@ def fit(
         alpha=alpha,
         used=used,
         fitted=fitted,
-        components=found.components,
+        components=decomposition.components,
         mean_input=inputs.mean.cpu().numpy(),
         n_tokens=predictions.n_tokens,
         batches=prepared,
         weight_hash=weight_hash(model),
         regression=numbers.assign(**left_out, **of_model),
-        dims=dimensions(embeddings, found, fitted.slope, np.stack([y, null])),
+        dims=dimensions(embeddings, decomposition, fitted.slope, np.stack([y, null])),
         theory=theory_table(predictions, used, targets.T[of_text], errors.T[of_text]),
         intervals=predictions.intervals,
     )
@@ -187,9 +187,10 @@ def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_00
         1.0
     """
     fit.require(model)
-    asked = sorted(whole_number(budget, "a number of tokens", least=1) for budget in listed(tokens))
-    budgets, alphas = _of_first_tokens(model, fit, asked)
-    embeddings, y = raw_head(model).embeddings, minus_log(fit.alpha[fit.used])
+    requested = sorted(whole_number(budget, "a number of tokens", least=1) for budget in listed(tokens))
+    budgets, alphas = _of_first_tokens(model, fit, requested)
+    embeddings = raw_head(model).embeddings
+    y = minus_log(fit.alpha[fit.used])
     fits = regressions(embeddings, alphas, use=fit.used)
     slopes = np.array([small.slope for small in fits]).reshape(len(fits), embeddings.d_model)
     guesses = embeddings.of(fit.used).dot(torch.from_numpy(slopes)).numpy()
@@ -229,15 +230,15 @@ def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, F
         u: the unigram distribution.
     """
     head = raw_head(model)
-    found: dict[str, Float[np.ndarray, " d_model"]] = {}
+    vectors: dict[str, Float[np.ndarray, " d_model"]] = {}
     if head.b_ln is not None and bool(head.b_ln.any()):
-        found["b_LN"] = head.b_ln.detach().double().cpu().numpy()
-    found["-A"] = -fit.slope
-    found["E[h]"] = fit.mean_input
+        vectors["b_LN"] = head.b_ln.detach().double().cpu().numpy()
+    vectors["-A"] = -fit.slope
+    vectors["E[h]"] = fit.mean_input
     seen = head.real.cpu().numpy() & (u > 0)
     if seen.sum() > model.cfg.d_model + 1:
-        found["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
-    return found
+        vectors["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
+    return vectors
 
 
 def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
@@ -260,17 +261,17 @@ def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: i
     """
     seed = check_seed(seed)
     fit.require(model)
-    found = frequency_directions(model, fit, unigrams_of(model, fit.batches, unigram).distribution)
+    vectors = frequency_directions(model, fit, unigrams_of(model, fit.batches, unigram).distribution)
     first = fit.components[0]
-    found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
+    vectors["PC1"] = first * np.sign(first @ vectors["-A"] or 1.0)
     z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()
     for dim in np.argsort(-np.abs(z))[:_OUTLIERS]:
         if abs(z[dim]) > 3:
-            found[f"dim {dim}"] = np.sign(z[dim]) * np.eye(len(z))[dim]
+            vectors[f"dim {dim}"] = np.sign(z[dim]) * np.eye(len(z))[dim]
     rng = np.random.default_rng(seed)
-    unit = {name: vector / np.linalg.norm(vector) for name, vector in found.items()}
+    unit = {name: vector / np.linalg.norm(vector) for name, vector in vectors.items()}
     rows = []
-    for (a, one), (b, other) in product(unit.items(), repeat=2):
-        shuffled = rng.permuted(np.tile(other, (_DRAWS, 1)), axis=1)
-        rows.append((a, b, one @ other, np.quantile(np.abs(shuffled @ one), 0.95)))
+    for (name_a, vector_a), (name_b, vector_b) in product(unit.items(), repeat=2):
+        shuffled = rng.permuted(np.tile(vector_b, (_DRAWS, 1)), axis=1)
+        rows.append((name_a, name_b, vector_a @ vector_b, np.quantile(np.abs(shuffled @ vector_a), 0.95)))
     return pd.DataFrame(rows, columns=["name_a", "name_b", "cosine", "null_95"])

@@ -97,7 +97,8 @@ class SteeredMeans(LogitsObserver):
         variants: Sequence[tuple[int, float, Sequence[float]]],
         directions: Float[np.ndarray, "n_directions d_model"],
     ) -> None:
-        self.token_ids, shifts = [token_id for token_id, *_ in variants], np.array([[s, *t] for _, s, t in variants])
+        self.token_ids = [token_id for token_id, *_ in variants]
+        shifts = np.array([[s, *t] for _, s, t in variants])
         described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "directions": fingerprint(directions)}
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
         self.head.refuse_cap("a steered token's probability has no closed form")
@@ -110,16 +111,16 @@ class SteeredMeans(LogitsObserver):
         self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
     ) -> None:
         along = self.directions @ h.to(self.directions).T
-        tokens, which = np.unique(self.token_ids, return_inverse=True)
-        odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
+        tokens, index = np.unique(self.token_ids, return_inverse=True)
+        odds = log_odds(logits, tokens.tolist())[:, index].T.to(along)
         shifted = odds + self.s + self.t @ along
         softplus = torch.nn.functional.softplus
-        others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
+        factors = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
         e, _ = exponentials(logits)
         shares = over_types(e).reciprocal()  # p = share · e
-        sums = shares.new_empty(1 + len(others), logits.shape[1])
-        plain, steered = over_positions(e, torch.cat([shares, others * shares]), out=sums).split([1, len(others)])
-        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(steered)
+        sums = shares.new_empty(1 + len(factors), logits.shape[1])
+        plain, steered = over_positions(e, torch.cat([shares, factors * shares]), out=sums).split([1, len(factors)])
+        steered[torch.arange(len(index)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(steered)
         self.add("steered", steered)
         self.add("plain", plain[0])
 
@@ -201,7 +202,8 @@ def steer(
     if shift == "exact":
         observe(model, fit.batches, odds, progress=progress)
     s, t = _shift(fit, odds, token_id, ratio, shift)
-    s, step = s / head.scale, torch.from_numpy(t / head.scale * steering_direction(fit, weights)).to(model.W_U)
+    s = s / head.scale
+    step = torch.from_numpy(t / head.scale * steering_direction(fit, weights)).to(model.W_U)
     name = hook_name(model, "logits")
 
     def add(logits: Tensor, shift: Tensor | float) -> Tensor:
@@ -244,7 +246,8 @@ def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.nd
         [1.0, 1.0, 1.0]
     """
     check_choice("weights", weights, WEIGHTS)
-    slope, size = fit.slope, np.abs(fit.slope)
+    slope = fit.slope
+    size = np.abs(slope)
     if weights == "least_norm":
         return slope / (slope @ slope)
     if weights == "weighted":
@@ -322,8 +325,8 @@ def steering_report(
         >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
-    how: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
-    steering = yield from steering_passes(model, fit, other=other, seed=seed, **how)
+    options: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
+    steering = yield from steering_passes(model, fit, other=other, seed=seed, **options)
     return steering.table
 
 
@@ -351,25 +354,32 @@ def steering_passes(
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)
-    given = None if tokens is None else [token_id_of(model, token, fit) for token in tokens]
-    groups = sample_tokens(fit, seed=seed) if given is None else dict.fromkeys(given, "given")
+    if tokens is None:
+        groups = sample_tokens(fit, seed=seed)
+    else:
+        groups = dict.fromkeys((token_id_of(model, token, fit) for token in tokens), "given")
     if not groups:
         raise ValueError("expected tokens to steer, found none")
-    texts = {"fitted": fit.batches} | ({} if other is None else {"other": predicted_batches(model, other)})
+    texts = {"fitted": fit.batches}
+    if other is not None:
+        texts["other"] = predicted_batches(model, other)
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
-    ways = [(shift, one) for shift in shifts for one in (weights if shift == "regression" else [""])]
-    asked = [one for one in product(groups, map(float, ratios), ways) if one[1] * fit.alpha[one[0]] < 1]
-    if not asked:
+    ways = [(shift, scheme) for shift in shifts for scheme in (weights if shift == "regression" else [""])]
+    settings = []
+    for token_id, ratio, way in product(groups, map(float, ratios), ways):
+        if ratio * fit.alpha[token_id] < 1:
+            settings.append((token_id, ratio, *way))
+    if not settings:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
     variants = []
-    for token_id, ratio, (shift, one) in asked:
+    for token_id, ratio, shift, scheme in settings:
         s, t = _shift(fit, odds, token_id, ratio, shift)
-        variants.append((token_id, s, [t * (one == other) for other in weights]))
-    table = pd.DataFrame([(*one, *way) for *one, way in asked], columns=["token_id", "requested", "shift", "weights"])
+        variants.append((token_id, s, [t * (scheme == choice) for choice in weights]))
+    table = pd.DataFrame(settings, columns=["token_id", "requested", "shift", "weights"])
     ids = table["token_id"]
     table = table.assign(token=token_names(model, ids), group=ids.map(groups), alpha=fit.alpha[ids])
-    along = np.stack([steering_direction(fit, one) for one in weights])
+    along = np.stack([steering_direction(fit, choice) for choice in weights])
     means = {name: SteeredMeans(model, variants, along) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
@@ -383,6 +393,6 @@ def _errors(table: pd.DataFrame) -> pd.DataFrame:
     `all` too."""
     near = table[table["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
     near = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
-    each = pd.concat([near, near.assign(group="all")])
+    groups = pd.concat([near, near.assign(group="all")])
     keys = ["text", "shift", "weights", "group"]
-    return each.groupby(keys, sort=False)["error"].median().reset_index()
+    return groups.groupby(keys, sort=False)["error"].median().reset_index()

@@ -109,25 +109,25 @@ class EncodingStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        found = [beyond_theory(self.theory), *as_untrained(self.regression, self.theory), *removable(self.pruning)]
-        found += [*better_than_random(self.random_orders), *steered(self.steering)]
-        found += atlas_findings(self.atlas, self.subspaces, self.rotations)
-        return over_texts(found, self.provenance.get("intervals", {}).get("fitted", {}))
+        findings = [beyond_theory(self.theory), *as_untrained(self.regression, self.theory), *removable(self.pruning)]
+        findings += [*better_than_random(self.random_orders), *steered(self.steering)]
+        findings += atlas_findings(self.atlas, self.subspaces, self.rotations)
+        return over_texts(findings, self.provenance.get("intervals", {}).get("fitted", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        shown = {
+        tables = {
             "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
             "theory": ("−log α by the fit, and without it", self.theory),
             "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
             "steering": ("steering, ratios 1/5 to 5: median |log(achieved/requested)|", self.steering_error),
         }
         if len(rows := self.pruned_texts.query("fraction == @PRUNED")):
-            shown["pruned_texts"] = (
+            tables["pruned_texts"] = (
                 f"text continued without {PRUNED:.0%} of the dimensions",
                 rows.drop(columns="n_dims"),
             )
-        return shown
+        return tables
 
     @property
     def removable(self) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def lacks(model: Model, untrained: bool = False) -> dict[str, str]:
     """What the study of a model leaves out, and why. Encoders have no frequency neurons to look for."""
     absent = {"frequency neurons": None if is_encoder(model) else neurons.why_impossible(model)}
     absent["untrained models"] = why_no_twin(model) if untrained else None
-    return {part: why for part, why in absent.items() if why is not None}
+    return {part: reason for part, reason in absent.items() if reason is not None}
 
 
 @asks(EncodingOptions)
@@ -190,8 +190,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         ['regression', 'theory', 'types', 'dims', 'few_shot', 'pruning', 'random_orders', 'pruned_texts', 'steering',
          'steering_error', 'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces', 'rotations']
     """
-    if why := why_impossible(model):
-        raise ValueError(why)
+    if reason := why_impossible(model):
+        raise ValueError(reason)
     check_asked(options)
     orders, bases = listed(options.orders), listed(options.bases)
     if options.atlas:
@@ -199,15 +199,15 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     steering: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     seed = options.seed
 
-    def batches(one: Text) -> Batches:
-        drawn = {} if isinstance(one, Batches) else {"seed": seed}
-        return predicted_batches(model, one, **options.text, mask_rate=options.mask_rate, **drawn)
+    def batches(source: Text) -> Batches:
+        drawn = {} if isinstance(source, Batches) else {"seed": seed}
+        return predicted_batches(model, source, **options.text, mask_rate=options.mask_rate, **drawn)
 
     prepared = batches(text)
     other = None if options.other is None else batches(options.other)
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
-    kept = _checkpoints(model, prepared, options)
-    given = _prompts(model, prepared, options)
+    snapshots = _checkpoints(model, prepared, options)
+    sample = _prompts(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
@@ -215,26 +215,34 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )
-    tables = {"regression": fitted.regression, "theory": fitted.theory}
-    tables |= {"types": _types(model, fitted), "dims": fitted.dims}
-    tables |= {"few_shot": few_shot(model, fitted), "steering": achieved.table}
-    tables |= {"neurons": of_neurons, "contexts": contexts}
+    tables = {
+        "regression": fitted.regression,
+        "theory": fitted.theory,
+        "types": _types(model, fitted),
+        "dims": fitted.dims,
+        "few_shot": few_shot(model, fitted),
+        "steering": achieved.table,
+        "steering_error": achieved.errors,
+        "neurons": of_neurons,
+        "contexts": contexts,
+    }
     tables["pruning"], tables["random_orders"], intervals = pruned
-    tables["pruned_texts"] = _pruned_texts(model, fitted, given, tables["pruning"], options)
-    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
-    tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
+    tables["pruned_texts"] = _pruned_texts(model, fitted, sample, tables["pruning"], options)
+    tables["directions"] = directions(model, fitted, unigram=unigram, seed=seed)
+    tables["dynamics"] = _dynamics(model, prepared, unigram, snapshots)
     if options.untrained and why_no_twin(model) is None:
         twins = twin_rows(model, fitted, progress=options.progress)
         tables["regression"] = pd.concat([fitted.regression, twins], ignore_index=True)
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
-    asked = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
-    tables["steering_error"] = achieved.errors
-    asked["intervals"] = {"fitted": fitted.intervals, "pruning": intervals}
-    asked |= {"atlas": about_atlas} if about_atlas else {}
-    asked |= {"prompts": given.settings} if given else {}
-    about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
-    return EncodingStudy(provenance=about, **tables)
+    settings = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
+    settings["intervals"] = {"fitted": fitted.intervals, "pruning": intervals}
+    if about_atlas:
+        settings["atlas"] = about_atlas
+    if sample:
+        settings["prompts"] = sample.settings
+    record = provenance(model, prepared.about, **settings, n_tokens=fitted.n_tokens)
+    return EncodingStudy(provenance=record, **tables)
 
 
 def check_asked(options: EncodingOptions) -> None:
@@ -249,7 +257,8 @@ def _pruning(
     model: Model, fitted: Fit, options: EncodingOptions
 ) -> Passes[tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]]:
     """The curves, the random orders, and what a result records about the intervals of the curves."""
-    orders, bases, seed = listed(options.orders), listed(options.bases), options.seed
+    orders, bases = listed(options.orders), listed(options.bases)
+    seed = options.seed
     curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in bases]
     yield [Reading("pruning", _some(fitted, _PRUNED, seed), curves)]
     agreements, drawn = random_orders(model, fitted, seed=seed)
@@ -280,13 +289,13 @@ def _prompts(model: Model, prepared: Batches, options: EncodingOptions) -> Promp
 
 
 def _pruned_texts(
-    model: Model, fitted: Fit, given: Prompts | None, pruning: pd.DataFrame, options: EncodingOptions
+    model: Model, fitted: Fit, sample: Prompts | None, pruning: pd.DataFrame, options: EncodingOptions
 ) -> pd.DataFrame:
     """The table `pruned_texts`; without prompts, an empty one."""
-    if given is None:
+    if sample is None:
         return pd.DataFrame(columns=PRUNED_TEXTS)
-    some = pruning[pruning["fraction"].isin(_WRITTEN)]
-    return written(model, given, fitted, some, seed=options.seed, progress=options.progress)
+    curves = pruning[pruning["fraction"].isin(_WRITTEN)]
+    return written(model, sample, fitted, curves, seed=options.seed, progress=options.progress)
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
@@ -341,13 +350,13 @@ def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> I
 
 
 def _dynamics(
-    model: Model, prepared: Batches, unigram: Unigrams, kept: Iterator[tuple[int, Model]] | None
+    model: Model, prepared: Batches, unigram: Unigrams, snapshots: Iterator[tuple[int, Model]] | None
 ) -> pd.DataFrame:
     """The dynamics of these checkpoints on the same text; or else the table that ships with a model (`dynamics.csv` in
     its directory), or an empty table."""
-    if kept is not None:
+    if snapshots is not None:
         settings = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos", "mask_rate", "seed")}
-        return dynamics(kept, prepared.corpus, unigram=unigram, settings=settings)
+        return dynamics(snapshots, prepared.corpus, unigram=unigram, settings=settings)
     directory = origin(model).directory
     if directory is not None and (path := directory / "dynamics.csv").is_file():
         return pd.read_csv(path)

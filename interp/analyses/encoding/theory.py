@@ -35,12 +35,12 @@ class LogProbabilities(MeanPredictions):
 
     def look_unedited(self, logits: Tensor, log_Z: Tensor, groups: list[int], lengths: list[int]) -> None:
         parts = zip(groups, logits.split(lengths), log_Z.split(lengths), strict=True)
-        for group, some, its_log_Z in parts:
-            log_p = some - its_log_Z[:, None].to(some)
+        for group, part, part_log_Z in parts:
+            log_p = part - part_log_Z[:, None].to(part)
             sums = log_p.new_zeros(2, log_p.shape[1], dtype=self._weights.dtype)
-            ones = log_p.new_ones(1, len(log_p))
-            over_positions(log_p, ones, out=sums[:1])
-            over_positions(log_p.square_(), ones, out=sums[1:])
+            weights = log_p.new_ones(1, len(log_p))
+            over_positions(log_p, weights, out=sums[:1])
+            over_positions(log_p.square_(), weights, out=sums[1:])
             self.add("log_p", sums, group=group)
 
     def moments(
@@ -48,10 +48,11 @@ class LogProbabilities(MeanPredictions):
     ) -> tuple[Float[np.ndarray, "draws types"], Float[np.ndarray, "draws types"]]:
         """E[log p] and Var(log p) of some types, over all positions, and with `grouped` also without each group of
         texts."""
-        sums, n = self.state["log_p"][self._groups].cpu().numpy()[..., used], self.sizes
-        whole = [sums.sum(0, keepdims=True), n.sum(keepdims=True)]
-        others = [summed_others(part) if grouped else part[:0] for part in (sums, n)]
-        sums, n = (np.concatenate(parts) for parts in zip(whole, others, strict=True))
+        sums = self.state["log_p"][self._groups].cpu().numpy()[..., used]
+        n = self.sizes
+        totals = [sums.sum(0, keepdims=True), n.sum(keepdims=True)]
+        without_each = [summed_others(part) if grouped else part[:0] for part in (sums, n)]
+        sums, n = (np.concatenate(parts) for parts in zip(totals, without_each, strict=True))
         mean, square = (sums / n[:, None, None]).swapaxes(0, 1)
         return mean, square - mean**2
 
@@ -77,11 +78,13 @@ def theory_table(
     for name, miss, values in zip(_PREDICTORS, misses, r2, strict=True):
         predicted = y - miss[0]
         ends = _interval(predictions, values, _influence(miss[0] ** 2, y))
-        apart = _interval(predictions, r2[0] - values, _influence(misses[0, 0] ** 2 - miss[0] ** 2, y))
+        difference = _interval(predictions, r2[0] - values, _influence(misses[0, 0] ** 2 - miss[0] ** 2, y))
         centred = predicted - predicted.mean()
         covariance = centred @ y
         slope = covariance / (centred @ centred)
-        rows.append((name, *ends, slope * covariance / total[0], slope, *(apart if name != "fit" else [np.nan] * 4)))
+        rows.append(
+            (name, *ends, slope * covariance / total[0], slope, *(difference if name != "fit" else [np.nan] * 4))
+        )
     ends_of = lambda name: [name, f"{name}_corrected", f"{name}_low", f"{name}_high"]  # noqa: E731
     columns = ["predictor", *ends_of("r2"), "corr2", "slope", *ends_of("beyond")]
     table = pd.DataFrame(rows, columns=columns)

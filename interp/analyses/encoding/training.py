@@ -45,13 +45,13 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
         if not steps_asked:
             raise ValueError(f"{source} is not a directory; for a hub name, give the steps of its checkpoints")
         return ((step, models.load(str(source), checkpoint=step)) for step in steps_asked)
-    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
-    if not found or not set(steps_asked) <= set(found):
-        held, asked = (", ".join(map(str, sorted(one))) for one in (found, steps_asked))
+    paths = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
+    if not paths or not set(steps_asked) <= set(paths):
+        saved, requested = (", ".join(map(str, sorted(numbers))) for numbers in (paths, steps_asked))
         raise FileNotFoundError(
-            f"{root} has checkpoints/step-N of these steps: {held or 'none'}; expected {asked or 'at least one'}"
+            f"{root} has checkpoints/step-N of these steps: {saved or 'none'}; expected {requested or 'at least one'}"
         )
-    return ((step, _of_directory(root, found[step])) for step in sorted(steps_asked or found))
+    return ((step, _of_directory(root, paths[step])) for step in sorted(steps_asked or paths))
 
 
 def _of_directory(root: Path, checkpoint: Path) -> Model:
@@ -97,12 +97,14 @@ def dynamics(
     rows = []
     for step, model in checkpoints:
         head = raw_head(model)
-        masked = {"mask_rate": MASK_RATE} if is_encoder(model) else {}
-        prepared = batches(model, corpus, **masked | dict(settings or {}))
+        options: dict[str, Any] = {"mask_rate": MASK_RATE} if is_encoder(model) else {}
+        options.update(settings or {})
+        prepared = batches(model, corpus, **options)
         u = unigrams_of(model, prepared, unigram).distribution
         predictions = MeanPredictions(model, [Variant()])
         observe(model, prepared, predictions, progress=progress)
-        q, real = predictions.distributions[0], head.real.cpu().numpy()
+        q = predictions.distributions[0]
+        real = head.real.cpu().numpy()
         effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
         seen = real & (u > 0)
         adj_r2 = regressions(head.embeddings, [q], use=real)[0].adj_r2

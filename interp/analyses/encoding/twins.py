@@ -67,8 +67,8 @@ def twin_rows(model: Model, fit: Fit, *, seeds: Sequence[int] = SEEDS, progress:
     Raises ValueError for a fit of another model, and where there is no twin.
     """
     fit.require(model)
-    if why := why_no_twin(model):
-        raise ValueError(f"this model has no untrained twin: {why}")
+    if reason := why_no_twin(model):
+        raise ValueError(f"this model has no untrained twin: {reason}")
     spread = float(minus_log(fit.alpha[fit.used]).std())
     return pd.DataFrame([_row(untrained(model, seed=seed), seed, fit, spread, progress) for seed in seeds])
 
@@ -104,5 +104,5 @@ def _steepness(tried: Sequence[tuple[float, float]]) -> float:
     """By how much the logarithm of the spread grows with that of the scale; 1 while log p varies little."""
     if len(tried) < 2:
         return 1.0
-    (before, was), (now, becomes) = tried[-2:]
-    return min(3.0, max(0.5, (becomes - was) / (now - before)))
+    (scale_before, spread_before), (scale, spread) = tried[-2:]
+    return min(3.0, max(0.5, (spread - spread_before) / (scale - scale_before)))

@@ -74,8 +74,8 @@ def pruned_text(
     """
     check_orders(listed(order), [basis])
     sample = sample_positions(fit.batches, min(1.0, _POSITIONS / fit.n_tokens), seed=seed)
-    how: dict[str, Any] = {"order": order, "basis": basis, "fractions": fractions, "seed": seed}
-    curve = pruning_curve(model, sample, fit=fit, **how, progress=progress)
+    options: dict[str, Any] = {"order": order, "basis": basis, "fractions": fractions, "seed": seed}
+    curve = pruning_curve(model, sample, fit=fit, **options, progress=progress)
     return written(model, prompts, fit, curve, seed=seed, progress=progress)
 
 
@@ -83,28 +83,32 @@ def written(
     model: Model, prompts: Prompts, fit: Fit, curves: pd.DataFrame, *, seed: int = 0, progress: bool = True
 ) -> pd.DataFrame:
     """The table of `pruned_text` for the rows of a table `pruning`, which have the perplexity."""
-    rows, config = prompts.ids.tolist(), resolved(model, "greedy", prompts.human.shape[1])
+    rows = prompts.ids.tolist()
+    config = resolved(model, "greedy", prompts.human.shape[1])
     config.min_new_tokens = config.max_new_tokens
 
     def texts(hooks: Hooks) -> Int[np.ndarray, "prompts new"]:
-        found = generate(model, rows, hooks=hooks, decoder=config, progress=False)
-        return np.array([text.token_ids for text in found])
+        generations = generate(model, rows, hooks=hooks, decoder=config, progress=False)
+        return np.array([text.token_ids for text in generations])
 
-    whole, table = texts([]), []
+    full = texts([])
+    table = []
     for row in tqdm(curves.to_dict("records"), desc="pruned text", disable=None if progress else True):
         dims = removal_order(fit, row["order"], row["basis"], seed=seed)[: row["n_dims"]]
         basis = None if row["basis"] == "axis" else fit.components
-        pruned = texts(prune_output_dims(model, dims, basis=basis)) if dims else whole
-        table.append(row | _measured(pruned, pruned == whole))
+        pruned = texts(prune_output_dims(model, dims, basis=basis)) if dims else full
+        table.append(row | _measured(pruned, pruned == full))
     return pd.DataFrame(table, columns=COLUMNS)
 
 
-def _measured(texts: Int[np.ndarray, "prompts new"], same: Bool[np.ndarray, "prompts new"]) -> dict[str, float]:
+def _measured(texts: Int[np.ndarray, "prompts new"], agrees: Bool[np.ndarray, "prompts new"]) -> dict[str, float]:
     """The measures of texts, with intervals from leaving out one prompt at a time."""
-    n, agreement = len(texts), same.mean(1)
+    n = len(texts)
+    agreement = agrees.mean(1)
     agreements = np.array([agreement.mean(), *(summed_others(agreement) / max(n - 1, 1))])
     values = np.column_stack([agreements, diversity_without(texts[:, None].tolist())])
-    found = jackknife(values[0], values[1:], np.ones(n), 1)
-    ends = zip(found.value, found.low.clip(0, 1), found.high.clip(0, 1), strict=True)
+    interval = jackknife(values[0], values[1:], np.ones(n), 1)
+    ends = zip(interval.value, interval.low.clip(0, 1), interval.high.clip(0, 1), strict=True)
     numbers = dict(zip(_SHARES, map(float, itertools.chain.from_iterable(ends)), strict=True))
-    return numbers | {"same_texts": float(same.all(1).mean()), "n_texts": n, "n_tokens": texts.size}
+    numbers.update(same_texts=float(agrees.all(1).mean()), n_texts=n, n_tokens=texts.size)
+    return numbers

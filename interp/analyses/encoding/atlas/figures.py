@@ -33,23 +33,23 @@ def direction_atlas(study: EncodingStudy) -> Figure:
     table = study.atlas
     if table.empty:
         raise ValueError(f"this study has no atlas of directions; ask with {argument('atlas', True)}")
-    kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]} | dict(zip(table["name_b"], table["of_b"], strict=True))
+    kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]}
+    kinds.update(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
-    said = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
-    texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(said, table["cosine"], strict=True)]
+    forms = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
+    texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(forms, table["cosine"], strict=True)]
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
     out = figure("One atlas of directions", "", "", subtitle=subtitle)
-    shown = [DIRECTION_NAME.get(name, plain(name)) for name in names]
-    grid = _square(table, "cosine", names).astype(float).set_axis(shown).set_axis(shown, axis=1)
+    labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
+    grid = _square(table, "cosine", names).astype(float).set_axis(labels).set_axis(labels, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, text=marks, texttemplate="%{text}", textfont_size=11)
     ends = [0, *(i for i in range(1, len(names)) if kinds[names[i]] != kinds[names[i - 1]]), len(names)]
+    border = THIN | {"color": INK}
     for start, end in pairwise(ends):
         if start:
-            out.add_hline(y=start - 0.5, line=THIN | {"color": INK}).add_vline(
-                x=start - 0.5, line=THIN | {"color": INK}
-            )
+            out.add_hline(y=start - 0.5, line=border).add_vline(x=start - 0.5, line=border)
         above = {"x": (start + end - 1) / 2, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
         out.add_annotation(above, text=kinds[names[start]])
     out.update_xaxes(tickangle=-45, showgrid=False).update_yaxes(showgrid=False)

@@ -27,9 +27,9 @@ def cosines(a: Float[np.ndarray, "#n d_model"], b: Float[np.ndarray, "#n d_model
         >>> cosines(np.array([[1.0, 0.0], [2.0, 2.0]]), np.array([[0.0, 3.0]])).round(3).tolist()
         [0.0, 0.707]
     """
-    units = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in (a, b)]
-    found: Float[np.ndarray, " n"] = (units[0] * units[1]).sum(1).clip(-1, 1)
-    return found
+    units = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (a, b)]
+    cosine: Float[np.ndarray, " n"] = (units[0] * units[1]).sum(1).clip(-1, 1)
+    return cosine
 
 
 def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_model"]) -> Float[np.ndarray, " n"]:
@@ -42,10 +42,10 @@ def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_
         >>> overlaps(plane, line).round(6).tolist()
         [0.5]
     """
-    bases = [np.linalg.qr(one.swapaxes(1, 2))[0] for one in (a, b)]
+    bases = [np.linalg.qr(vectors.swapaxes(1, 2))[0] for vectors in (a, b)]
     shared = bases[0].swapaxes(1, 2) @ bases[1]
-    found: Float[np.ndarray, " n"] = (shared**2).sum((1, 2)) / min(shared.shape[1:])
-    return found.clip(0, 1)
+    overlap: Float[np.ndarray, " n"] = (shared**2).sum((1, 2)) / min(shared.shape[1:])
+    return overlap.clip(0, 1)
 
 
 def large_cosine(d_model: int) -> float:

@@ -52,8 +52,8 @@ class Spread(NamedTuple):
         """The ends of the 95 % interval of a value, given for the whole text and then without each group; or given
         alone if it does not depend on the text."""
         without = np.broadcast_to(values[1:] if len(values) > 1 else values, len(self.sizes))
-        found = jackknife(values[0], without, self.sizes, self.texts_per_group)
-        return float(found.low), float(found.high)
+        interval = jackknife(values[0], without, self.sizes, self.texts_per_group)
+        return float(interval.low), float(interval.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,8 @@ class DirectionSums(Observer):
 
     def __init__(self, model: Model, layers: Sequence[int]) -> None:
         super().__init__(model.W_U.device, layers=list(layers))
-        self.model, self.layers = model, list(layers)
+        self.model = model
+        self.layers = list(layers)
         self.add_state("positions", (MOST,), "groups")
         self.add_state("input", (MOST, model.cfg.d_model), "groups")
         self.add_state("tokens", (MOST, 2), "groups")
@@ -118,8 +119,8 @@ class DirectionSums(Observer):
         """The mean key at the first position minus that at all others, over the whole text and without each group."""
         read = self.state["positions"] > 0
         total, n = (_draws(self.state[name][read], grouped=grouped) for name in (f"{layer}.keys", "tokens"))
-        first, others = (total / n[..., None, None]).unbind(1)
-        return first - others
+        first, later = (total / n[..., None, None]).unbind(1)
+        return first - later
 
 
 def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tensor, "draws *shape"]:
@@ -131,8 +132,8 @@ def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tens
 def check_unhooked(model: Model) -> None:
     """Raise RuntimeError while the prediction head has hooks."""
     if head_is_hooked(model):
-        what = "an atlas compares directions of the prediction head's input"
-        raise RuntimeError(f"{what}, and other hooks are active on the prediction head; remove these")
+        subject = "an atlas compares directions of the prediction head's input"
+        raise RuntimeError(f"{subject}, and other hooks are active on the prediction head; remove these")
 
 
 def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
@@ -147,10 +148,12 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     check_unhooked(model)
     absent = _why_absent(model)
     layers = [] if "sink keys" in absent else list(range(model.cfg.n_layers))
-    sums, predictions = DirectionSums(model, layers), MeanPredictions(model, [Variant()], grouped=True)
+    sums = DirectionSums(model, layers)
+    predictions = MeanPredictions(model, [Variant()], grouped=True)
     profile = None if "outlier dimensions" in absent else DimensionProfile(model, _EVERY)
     sinks = Sinks(model, _EVERY, epsilon=_EPSILON) if layers else None
-    yield [Reading("directions", fit.batches, [one for one in (sums, predictions, profile, sinks) if one is not None])]
+    observers = [observer for observer in (sums, predictions, profile, sinks) if observer is not None]
+    yield [Reading("directions", fit.batches, observers)]
     grouped = "none" not in predictions.intervals
     frequency = _frequency(model, fit, u, sums, predictions, grouped=grouped)
     dims: list[int] = []
@@ -159,12 +162,15 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     if profile is not None:
         inside = profile.table.query("state < @model.cfg.n_layers")
         dims = find_outliers(inside)["dim"].drop_duplicates().tolist()[:most]
-        absent |= {} if dims else {"outlier dimensions": "no hidden state before the last has one"}
+        if not dims:
+            absent["outlier dimensions"] = "no hidden state before the last has one"
     if sinks is not None:
-        heads, why = _sink_heads(sinks, most)
-        absent |= {} if heads else {"sink keys": why}
-        keys = _of_keys(model, sums, heads, grouped=grouped) if heads else keys
-    absent |= {name: why for name, why in _WHY_NO_FREQUENCY.items() if name not in frequency}
+        heads, reason = _sink_heads(sinks, most)
+        if heads:
+            keys = _of_keys(model, sums, heads, grouped=grouped)
+        else:
+            absent["sink keys"] = reason
+    absent.update({name: reason for name, reason in _WHY_NO_FREQUENCY.items() if name not in frequency})
     spread = Spread(predictions.sizes, predictions.stretches_per_group)
     return Seen(frequency, dims, heads, keys, spread, absent)
 
@@ -172,8 +178,8 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
 def _why_absent(model: Model) -> dict[str, str]:
     """What the atlas of a model lacks, and why."""
     if is_encoder(model):
-        why = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
-        return {"outlier dimensions": why, "sink keys": why}
+        reason = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
+        return {"outlier dimensions": reason, "sink keys": reason}
     refused = why_no_scores(model)
     if refused is not None:
         return {"sink keys": refused}
@@ -185,16 +191,16 @@ def _why_absent(model: Model) -> dict[str, str]:
 def _frequency(
     model: Model, fit: Fit, u: Distribution, sums: DirectionSums, predictions: MeanPredictions, *, grouped: bool
 ) -> dict[str, Float[np.ndarray, "_ d_model"]]:
-    found = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
-    found["E[h]"] = sums.mean_input(grouped=grouped)
+    directions = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
+    directions["E[h]"] = sums.mean_input(grouped=grouped)
     if grouped:
-        alphas = [one.distribution for one in predictions.leaving_out(0)]
-        slopes = [-one.slope for one in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
-        found["-A"] = np.stack([-fit.slope, *slopes])
-    return found
+        alphas = [means.distribution for means in predictions.leaving_out(0)]
+        slopes = [-regression.slope for regression in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
+        directions["-A"] = np.stack([-fit.slope, *slopes])
+    return directions
 
 
-def _sink_heads(sinks: Sinks, most: int) -> tuple[list[tuple[int, int]], str]:
+def _sink_heads(sinks: Sinks, limit: int) -> tuple[list[tuple[int, int]], str]:
     """The layers and key heads with a query head that has a sink at the first position, in decreasing order of its
     attention; and the reason if there are none."""
     try:
@@ -203,17 +209,18 @@ def _sink_heads(sinks: Sinks, most: int) -> tuple[list[tuple[int, int]], str]:
         return [], str(error).partition(";")[0]
     stored = {layer: len(qk_circuit(sinks.model, layer).W_K_stored) for layer in sinks.layers}
     shared = sinks.model.cfg.n_heads // first["layer"].map(stored)
-    drawn = first.assign(head=first["head"] // shared).groupby(["layer", "head"])["attention"].max()
-    found = drawn[drawn > sinks.epsilon].sort_values(ascending=False, kind="stable")
-    why = f"no head's mean attention to the first position is above {sinks.epsilon:g}"
-    return [(int(layer), int(head)) for layer, head in found.index[:most]], why
+    attention = first.assign(head=first["head"] // shared).groupby(["layer", "head"])["attention"].max()
+    ranked = attention[attention > sinks.epsilon].sort_values(ascending=False, kind="stable")
+    reason = f"no head's mean attention to the first position is above {sinks.epsilon:g}"
+    return [(int(layer), int(head)) for layer, head in ranked.index[:limit]], reason
 
 
 def _of_keys(
     model: Model, sums: DirectionSums, heads: Sequence[tuple[int, int]], *, grouped: bool
 ) -> Float[np.ndarray, "draws heads d_model"]:
     """The directions of the keys of heads in the space of the unembedding's input."""
-    apart = {layer: sums.keys_apart(layer, grouped=grouped) for layer in dict(heads)}
-    towards = {layer: qk_circuit(model, layer).towards(keys) for layer, keys in apart.items()}
-    head, found = raw_head(model), torch.stack([towards[layer][:, number] for layer, number in heads], 1)
-    return head.of_residual(found.flatten(0, 1)).unflatten(0, found.shape[:2]).cpu().numpy()
+    differences = {layer: sums.keys_apart(layer, grouped=grouped) for layer in dict(heads)}
+    towards = {layer: qk_circuit(model, layer).towards(keys) for layer, keys in differences.items()}
+    head = raw_head(model)
+    directions = torch.stack([towards[layer][:, number] for layer, number in heads], 1)
+    return head.of_residual(directions.flatten(0, 1)).unflatten(0, directions.shape[:2]).cpu().numpy()

@@ -88,30 +88,31 @@ def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[
     Args:
         neurons: the table of `interp.encoding.frequency_neurons`, or an empty one.
     """
-    most = most_dims(model.cfg.d_model)
+    limit = most_dims(model.cfg.d_model)
     frequency = [Member(name, name, seen.frequency[name][:, None]) for name in _FREQUENCY if name in seen.frequency]
-    turned = fit.components[:most] * np.where(fit.components[:most] @ fit.slope > 0, -1.0, 1.0)[:, None]
-    chosen = chosen_neurons(neurons, most)
-    words = Member("word frequency", "frequency", _together([one.vectors for one in frequency if one.kind != "E[h]"]))
+    turned = fit.components[:limit] * np.where(fit.components[:limit] @ fit.slope > 0, -1.0, 1.0)[:, None]
+    chosen = chosen_neurons(neurons, limit)
+    independent = [member.vectors for member in frequency if member.kind != "E[h]"]
+    words = Member("word frequency", "frequency", _together(independent))
     axes = Member("principal axes", "PC", turned[None])
     writers = Member("neurons", "neuron", _written(model, chosen)[None])
     dims = Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[seen.dims][None])
     keys = Member("sink keys", "sink key", seen.keys)
     directions = [
         *frequency,
-        *_first([f"PC{number}" for number in range(1, most + 1)], axes),
+        *_first([f"PC{number}" for number in range(1, limit + 1)], axes),
         *_first([f"neuron {neuron}" for neuron in chosen], writers),
         *_first([f"dim {dim}" for dim in seen.dims], dims),
         *([_mean_direction(keys)] if seen.heads else []),
     ]
-    return directions, [one for one in (words, axes, writers, dims, keys) if one.vectors.shape[1]]
+    return directions, [member for member in (words, axes, writers, dims, keys) if member.vectors.shape[1]]
 
 
 def chosen_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
     """The neurons in the table `neurons` that change the loss most through the unigram direction."""
-    known = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
-    found = known.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
-    return [int(one) for one in found.head(most)]
+    effects = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
+    ranked = effects.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
+    return [int(neuron) for neuron in ranked.head(most)]
 
 
 def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons d_model"]:
@@ -123,15 +124,15 @@ def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons
     return head.of_residual(weights.to(head.wide)).cpu().double().numpy()
 
 
-def _first(names: Sequence[str], of: Member) -> list[Member]:
+def _first(names: Sequence[str], subspace: Member) -> list[Member]:
     """The first vectors of a subspace, each as a direction."""
-    return [Member(name, of.kind, of.vectors[:, [number]]) for number, name in enumerate(names[:_SHOWN])]
+    return [Member(name, subspace.kind, subspace.vectors[:, [number]]) for number, name in enumerate(names[:_SHOWN])]
 
 
-def _mean_direction(of: Member) -> Member:
+def _mean_direction(subspace: Member) -> Member:
     """The mean of the unit vectors of a subspace."""
-    units = of.vectors / np.linalg.norm(of.vectors, axis=2, keepdims=True)
-    return Member(of.kind, of.kind, units.mean(1, keepdims=True))
+    units = subspace.vectors / np.linalg.norm(subspace.vectors, axis=2, keepdims=True)
+    return Member(subspace.kind, subspace.kind, units.mean(1, keepdims=True))
 
 
 def _together(parts: Sequence[Float[np.ndarray, "_ _ d_model"]]) -> Float[np.ndarray, "draws k d_model"]:
@@ -156,8 +157,8 @@ def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
     """
     rows = []
     for a, b in combinations(directions, 2):
-        found = cosines(a.vectors[:, 0], b.vectors[:, 0])
-        rows.append((a.name, b.name, _OF[a.kind], _OF[b.kind], *_interval(found, spread, least=-1.0)))
+        values = cosines(a.vectors[:, 0], b.vectors[:, 0])
+        rows.append((a.name, b.name, _OF[a.kind], _OF[b.kind], *_interval(values, spread, least=-1.0)))
     table = pd.DataFrame(rows, columns=PAIRS[:7])
     d_model = directions[0].vectors.shape[2]
     p = [p_of_cosine(cosine, d_model) for cosine in table["cosine"]]
@@ -179,7 +180,8 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
         >>> subspace_table([one, other], Spread(np.ones(1), 1))[["overlap", "null_mean", "p"]].values.tolist()
         [[1.0, 0.0625, 0.001]]
     """
-    d_model, sizes = subspaces[0].vectors.shape[2], [one.vectors.shape[1] for one in subspaces]
+    d_model = subspaces[0].vectors.shape[2]
+    sizes = [member.vectors.shape[1] for member in subspaces]
     turned = random_overlaps(d_model, max(sizes), seed=seed) ** 2
     rows, p = [], []
     for a, b in combinations(subspaces, 2):
@@ -208,7 +210,8 @@ def rotation_table(
     for a, b, k, m in tested[["name_a", "name_b", "n_dims_a", "n_dims_b"]].itertuples(index=False):
         drawn[a, b] = turned[:, :k, :m].sum((1, 2)) / min(k, m)
     tables = [
-        pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": of}) for (a, b), of in drawn.items()
+        pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": values})
+        for (a, b), values in drawn.items()
     ]
     return pd.concat(tables, ignore_index=True) if tables else _none(ROTATIONS)
 
@@ -227,14 +230,15 @@ def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: flo
     return float(values[0]), float(np.maximum(low, least)), float(np.minimum(high, 1.0))
 
 
-def _tested(table: pd.DataFrame, of: Sequence[Member], p: Sequence[float]) -> pd.DataFrame:
+def _tested(table: pd.DataFrame, compared: Sequence[Member], p: Sequence[float]) -> pd.DataFrame:
     """The table with p-values, also adjusted, for the pairs that are not related by construction."""
-    kinds = [(a.kind, b.kind) for a, b in combinations(of, 2)]
-    known = np.array([pair in _BY_CONSTRUCTION for pair in kinds], dtype=bool)
-    values = np.where(known, np.nan, p)
+    kinds = [(a.kind, b.kind) for a, b in combinations(compared, 2)]
+    constructed = np.array([pair in _BY_CONSTRUCTION for pair in kinds], dtype=bool)
+    values = np.where(constructed, np.nan, p)
     adjusted = np.full(len(values), np.nan)
-    adjusted[~known] = stats.false_discovery_control(values[~known], method="bh") if (~known).any() else np.nan
-    return table.assign(by_construction=known, p=values, p_adjusted=adjusted)
+    if not constructed.all():
+        adjusted[~constructed] = stats.false_discovery_control(values[~constructed], method="bh")
+    return table.assign(by_construction=constructed, p=values, p_adjusted=adjusted)
 
 
 def atlas_tables(
@@ -247,8 +251,11 @@ def atlas_tables(
         return {"atlas": _none(PAIRS), "subspaces": _none(SUBSPACES), "rotations": _none(ROTATIONS)}, {}
     directions, subspaces = members(model, fit, seen, neurons)
     chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
-    absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "no neuron was read"})
-    about = {"dims": seen.dims, "neurons": chosen, "heads": [list(one) for one in seen.heads], "absent": absent}
-    pairs, shared = pair_table(directions, seen.spread), subspace_table(subspaces, seen.spread, seed=seed)
+    absent = dict(seen.absent)
+    if not chosen:
+        absent["neurons"] = why_no_neurons(model) or "no neuron was read"
+    record = {"dims": seen.dims, "neurons": chosen, "heads": [list(head) for head in seen.heads], "absent": absent}
+    pairs = pair_table(directions, seen.spread)
+    shared = subspace_table(subspaces, seen.spread, seed=seed)
     rotations = rotation_table(pairs, shared, model.cfg.d_model, seed=seed)
-    return {"atlas": pairs, "subspaces": shared, "rotations": rotations}, about
+    return {"atlas": pairs, "subspaces": shared, "rotations": rotations}, record
