@@ -38,13 +38,13 @@ def command_of(analysis: Analysis) -> flags.Command:
     if source in analysis.paper:
         described += f" Default with --paper: {analysis.paper[source]!r}."
     complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
-    own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
-    own += flags.parameters(analysis.options, ModelOptions)
+    keywords = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
+    keywords += flags.parameters(analysis.options, ModelOptions)
     if analysis.paper:
-        own.append(flags.parameter("paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper"))
+        keywords.append(flags.parameter("paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper"))
 
     @in_parts(analysis.name)
-    @flags.with_flags(*own)
+    @flags.with_flags(*keywords)
     def command(
         job: Job,
         model: flags.ModelFlag,
@@ -54,14 +54,14 @@ def command_of(analysis: Analysis) -> flags.Command:
         measure: dryrun.MeasureFlag = False,
         overwrite: flags.OverwriteFlag = False,
         as_json: flags.JsonFlag = False,
-        **given: Any,
+        **values: Any,
     ) -> None:
-        options = _options(analysis, given, source)
-        data = given.get(source) or (analysis.paper.get(source) if given.get("paper") else None)
-        how = flags.read(ModelOptions, given)
+        options = _options(analysis, values, source)
+        data = values.get(source) or (analysis.paper.get(source) if values.get("paper") else None)
+        model_options = flags.read(ModelOptions, values)
         dryrun.check_measure(data, dry_run=dry_run, measure=measure)
         if dry_run:
-            dryrun.say_one(analysis, model, data, options, how, measure=measure, as_json=as_json)
+            dryrun.say_one(analysis, model, data, options, model_options, measure=measure, as_json=as_json)
             return
         if data is None:
             raise ValueError(f"{flags.flag(source)} is missing; expected a file, a named corpus or 'bundled'")
@@ -79,28 +79,30 @@ def command_of(analysis: Analysis) -> flags.Command:
 
         with unfinished(out, job, check) as directory:
             with _loading(model):
-                loaded = models.load(model, **how)
-            asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
-            found = resolve_name(analysis.answer)(loaded, text, **asked, directory=directory)
-            if not save({out: [found]}, directory, job):
+                loaded = models.load(model, **model_options)
+            arguments = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
+            result = resolve_name(analysis.answer)(loaded, text, **arguments, directory=directory)
+            if not save({out: [result]}, directory, job):
                 return
             page = written_page(out)
-        if line := _how_read(analysis, found.provenance):
+        if line := _reading(analysis, result.provenance):
             echo(line, err=True)
-        show(found.shown, page.path, as_json=as_json, found=[] if page.notes else [found], notes=page.notes)
+        show(result.shown, page.path, as_json=as_json, results=[] if page.notes else [result], notes=page.notes)
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
 
 
-def _how_read(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
+def _reading(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
     """What interp chose when it read the text or the sentences of a result, according to its provenance."""
-    own = {item.name for item in fields(analysis.options) if item.metadata["kind"] != item.name}
-    about = {name: value for name, value in provenance.items() if name not in own}
-    rows = f"in rows of {about['context']:,} tokens ({about['layout']})" if {"context", "layout"} <= {*about} else ""
-    begin = beginning_words(about["bos"]) if about.get("bos") else ""
-    if perplexity := about.get("bos_perplexity"):
+    declared = {item.name for item in fields(analysis.options) if item.metadata["kind"] != item.name}
+    settings = {name: value for name, value in provenance.items() if name not in declared}
+    rows = ""
+    if {"context", "layout"} <= {*settings}:
+        rows = f"in rows of {settings['context']:,} tokens ({settings['layout']})"
+    begin = beginning_words(settings["bos"]) if settings.get("bos") else ""
+    if perplexity := settings.get("bos_perplexity"):
         without, preceded = perplexity["without"], perplexity["with"]
         begin = f"{beginning_words(False)} (perplexity of the first rows {without:.4g}, and {preceded:.4g} with one)"
     parts = [part for part in (rows, begin) if part]
@@ -115,17 +117,20 @@ def _loading(model: str) -> AbstractContextManager[Any]:
     return Console(stderr=True).status(Text(f"loading {visible(model)}"))
 
 
-def _options(analysis: Analysis, given: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _options(analysis: Analysis, values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The options that were given and those that `--paper` sets, which may be functions of the model. `source` is what
     names the data."""
-    options = flags.read(analysis.options, given)
-    if not given.get("paper"):
+    options = flags.read(analysis.options, values)
+    if not values.get("paper"):
         return options
     protocol = {name: value for name, value in analysis.paper.items() if name != source}
     if set(protocol) & set(options):
         *sets, last = map(flags.flag, protocol)
         raise ValueError(f"--paper sets {', '.join(sets)} and {last} itself; leave them out")
-    return options | {name: value for name, value in protocol.items() if value is not None}
+    for name, value in protocol.items():
+        if value is not None:
+            options[name] = value
+    return options
 
 
 def _read(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
@@ -158,7 +163,7 @@ def report(
     measure: dryrun.MeasureFlag = False,
     overwrite: flags.OverwriteFlag = False,
     as_json: flags.JsonFlag = False,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Ask all questions about a model and write one page.
 
@@ -166,12 +171,13 @@ def report(
     (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped. Each result
     is written when its analysis ends (with --overwrite, all at the end); interp page DIR shows those that are finished.
     """
-    options, how = flags.read(ReportOptions, given), flags.read(ModelOptions, given)
+    options = flags.read(ReportOptions, values)
+    model_options = flags.read(ModelOptions, values)
     names = model or bundled_models()
     dryrun.check_measure(corpus, dry_run=dry_run, measure=measure)
     _check_settings(options)
     if dry_run:
-        dryrun.say_all(names, corpus, options, how, measure=measure, as_json=as_json)
+        dryrun.say_all(names, corpus, options, model_options, measure=measure, as_json=as_json)
         return
     if out is None:
         raise ValueError(_NO_OUT)
@@ -182,11 +188,11 @@ def report(
         model_directory(name)
     corpus_file(corpus)
     flags.check_named(ReportOptions, options)
-    for name, one in analyses().items():
-        flags.check_named(one.options, options.get("settings", {}).get(name, {}), of=name)
+    for name, analysis in analyses().items():
+        flags.check_named(analysis.options, options.get("settings", {}).get(name, {}), analysis=name)
     check_working(out, "report")
-    known = list(analyses())
-    check = partial(_check_places, out, dict.fromkeys(places.values(), known), job, overwrite=overwrite)
+    questions = list(analyses())
+    check = partial(_check_places, out, dict.fromkeys(places.values(), questions), job, overwrite=overwrite)
     check()
 
     from interp import corpora, models
@@ -199,30 +205,30 @@ def report(
         steps = _Steps(names)
         for name, place in places.items():
             with steps.of(name):
-                loaded = models.load(name, **how)
+                loaded = models.load(name, **model_options)
                 early = None if overwrite else partial(save_early, directory=place, unfinished=directory, job=job)
-                asked = options | {"directory": directory / short_name(name), "finished": early}
-                results[place] = ask_all(loaded, corpus, **asked)
+                parts = directory / short_name(name)
+                results[place] = ask_all(loaded, corpus, **options, directory=parts, finished=early)
         if not save(results if overwrite else {}, directory, job):
             return
-        for place, found in results.items():
-            for analysis in set(known) - {result.analysis for result in found}:
-                if (place / analysis).exists():
-                    check_own(place / analysis, result_names)
-                    remove(place / analysis)
+        for place, answers in results.items():
+            for outdated in set(questions) - {result.analysis for result in answers}:
+                if (place / outdated).exists():
+                    check_own(place / outdated, result_names)
+                    remove(place / outdated)
         page = written_page(out)
-    show({}, page.path, as_json=as_json, found=page.results, notes=page.notes)
+    show({}, page.path, as_json=as_json, results=page.results, notes=page.notes)
 
 
 def _check_settings(options: Mapping[str, Any]) -> None:
     """Raise ValueError for settings of something that is not an analysis, or that an analysis does not have."""
-    known = list(analyses())
-    if foreign := sorted(set(options.get("settings", {})) - set(known)):
+    names = list(analyses())
+    if foreign := sorted(set(options.get("settings", {})) - set(names)):
         raise ValueError(
-            f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(known)}"
+            f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(names)}"
         )
-    for one in analyses().values():
-        one.reported(more=False, settings=options.get("settings"))
+    for analysis in analyses().values():
+        analysis.reported(more=False, settings=options.get("settings"))
 
 
 class _Steps:
@@ -247,13 +253,13 @@ class _Steps:
         def tell(record: logging.LogRecord) -> bool:
             passed = time.monotonic() - self.start
             minutes, seconds = divmod(int(passed), 60)
-            at = ""
+            progress = ""
             if steps := getattr(record, "steps", None):
                 step = getattr(record, "step", 1)
                 self.done = before + self.sizes[name] * (step - 1) / steps
-                at = f", step {step} of {steps}{self._left(passed)}"
+                progress = f", step {step} of {steps}{self._left(passed)}"
             if os.environ.get("RANK", "0") == "0":
-                echo(f"{minutes}:{seconds:02d} {short_name(name)}{at}: {record.getMessage()}", err=True)
+                echo(f"{minutes}:{seconds:02d} {short_name(name)}{progress}: {record.getMessage()}", err=True)
             return False
 
         log = logging.getLogger("interp")

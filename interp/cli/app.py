@@ -58,18 +58,28 @@ def _command(name: str) -> Command:
     return report if name == "report" else command_of(load(name))
 
 
-def _not_imported() -> None:
+def _placeholder() -> None:
     """Stands in for the command of another package until `_call` imports it."""
 
 
-_ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
-_ALONE |= {"check": check, "explore": explore, "models": models, "corpora": corpora, "merge": _merge}
+_COMMANDS: dict[str, Command] = {
+    "show": show,
+    "page": page,
+    "figures": figures,
+    "compare": compare,
+    "unigrams": unigrams,
+    "check": check,
+    "explore": explore,
+    "models": models,
+    "corpora": corpora,
+    "merge": _merge,
+}
 for name in ("report", *names()):
     if name in others():
-        app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_not_imported)
+        app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_placeholder)
     else:
         app.command(name)(_command(name))
-for name, command in _ALONE.items():
+for name, command in _COMMANDS.items():
     app.command(name)(command)
 
 
@@ -82,20 +92,20 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Show the v
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(_call, given or ["--help"], packages=[re.split("[.:]", entry.value)[0] for entry in others().values()])
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    return run(_call, words or ["--help"], packages=[re.split("[.:]", entry.value)[0] for entry in others().values()])
 
 
-def _call(args: list[str], **how: Any) -> Any:
+def _call(args: list[str], **settings: Any) -> Any:
     """Call the application, with the command of another package's analysis if that was asked for."""
-    if args[0] in _ALONE and is_grouped():
+    if args[0] in _COMMANDS and is_grouped():
         raise ValueError(f"interp {args[0]} runs in one process; start it without torchrun")
     if args[0] in others():
         app.command(args[0])(_command(args[0]))
-    return app(expanded(args, app), **how)
+    return app(expanded(args, app), **settings)
 
 
-def run(application: Callable[..., Any], given: list[str], *, packages: Sequence[str] = ()) -> int:
+def run(application: Callable[..., Any], arguments: list[str], *, packages: Sequence[str] = ()) -> int:
     """Run a command line of a typer application and return the exit code.
 
     Args:
@@ -116,7 +126,7 @@ def run(application: Callable[..., Any], given: list[str], *, packages: Sequence
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
-            code = application(given, standalone_mode=False)
+            code = application(arguments, standalone_mode=False)
         return _fail("stopped", STOPPED) if code == STOPPED else code or 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", STOPPED)

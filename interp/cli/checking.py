@@ -25,7 +25,7 @@ def check(
     ],
     *,
     as_json: flags.JsonFlag = False,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Load a model and say what can be asked of it.
 
@@ -33,7 +33,7 @@ def check(
     why, how it reads sentences, and the memory and disk that a report takes. The exit code is 0 if it loads and its
     predictions agree.
     """
-    options = flags.read(ModelOptions, given)
+    options = flags.read(ModelOptions, values)
 
     from interp import models
     from interp.analyses.registry import analyses, left_out
@@ -49,7 +49,7 @@ def check(
     verdict, fits = budget.verdict(budget.run.available)
     disk = sum(budget.numbers.get(name, 0) for name in ("states_bytes", "atlas_disk_bytes"))
     free = shutil.disk_usage(Path.cwd()).free
-    about = {
+    facts = {
         "class": type(loaded).__name__,
         "n_layers": shape.n_layers, "d_model": shape.d_model, "d_vocab": shape.d_vocab,
         "parameters": shape.parameters, "context": loaded.cfg.n_ctx, "parity": dict(origin(loaded).parity),
@@ -57,17 +57,19 @@ def check(
         "peak_bytes": budget.peak, **fits, "disk_bytes": disk, "free_disk_bytes": free,
     }  # fmt: skip
     if as_json:
-        echo(json.dumps(about))
+        echo(json.dumps(facts))
         return
     sizes = f"{shape.n_layers} blocks of {shape.d_model:,}, {shape.d_vocab:,} types, rows of up to {loaded.cfg.n_ctx:,}"
-    parity = "; ".join(f"{what} differ by at most {apart:.1e}" for what, apart in origin(loaded).parity.items())
+    parity = "; ".join(
+        f"{quantity} differ by at most {difference:.1e}" for quantity, difference in origin(loaded).parity.items()
+    )
     lines = [
         ("model", f"{type(loaded).__name__}, {shape.parameters:,} parameters, {sizes}"),
         ("transformers", parity),
         ("questions", ", ".join(questions) or "none"),
-        *(("left out", f"{what}: {why}") for what, why in absent.items()),
-        *about["sentences"].items(),
-        ("special", ", ".join(f"{token} {number}" for token, number in about["special_tokens"].items()) or "none"),
+        *(("left out", f"{part}: {reason}") for part, reason in absent.items()),
+        *facts["sentences"].items(),
+        ("special", ", ".join(f"{token} {number}" for token, number in facts["special_tokens"].items()) or "none"),
         ("memory", f"interp report {verdict}"),
         ("disk", f"interp report writes {memory.shown(disk)} of hidden states; {memory.shown(free)} is free here"),
     ]

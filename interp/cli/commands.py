@@ -42,7 +42,7 @@ def unigrams(
     dry_run: DryRunFlag = False,
     overwrite: flags.OverwriteFlag = False,
     as_json: flags.JsonFlag = False,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Count the tokens of a corpus, or of several together, for --unigram."""
     counted = [source for source in add or [] if is_counts(source)]
@@ -50,7 +50,7 @@ def unigrams(
     if not texts and not counted:
         raise ValueError("--corpus is missing; expected a text to count, or --add with texts and files of counts")
     if dry_run:
-        _say_count(model, texts, flags.read(TextOptions, given) | flags.read(ModelOptions, given), as_json=as_json)
+        _say_count(model, texts, flags.read(TextOptions, values) | flags.read(ModelOptions, values), as_json=as_json)
         return
     model_directory(model)
     for text in texts:
@@ -68,8 +68,8 @@ def unigrams(
     from interp import corpora, models
     from interp.corpora.counts import added_unigrams
 
-    sources = [corpora.load(text, **flags.read(TextOptions, given)) for text in texts]
-    loaded = models.load(model, **flags.read(ModelOptions, given))
+    sources = [corpora.load(text, **flags.read(TextOptions, values)) for text in texts]
+    loaded = models.load(model, **flags.read(ModelOptions, values))
     counts = added_unigrams(loaded, [*sources, *counted], processes=os.cpu_count() or 1)
     counts.save(out)
     n_types = int((counts.counts > 0).sum())
@@ -86,9 +86,9 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
     from interp.corpora.sources import roughly_tokens
     from interp.models.shapes import shape_with
 
-    each = [roughly_tokens(text, limit=options.get("limit"), column=options.get("column")) for text in texts]
-    known = [tokens for tokens in each if tokens is not None]
-    tokens = sum(known) if len(known) == len(each) else None
+    estimates = [roughly_tokens(text, limit=options.get("limit"), column=options.get("column")) for text in texts]
+    lengths = [tokens for tokens in estimates if tokens is not None]
+    tokens = sum(lengths) if len(lengths) == len(estimates) else None
     d_vocab = shape_with(model, options).d_vocab
     if as_json:
         echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
@@ -116,7 +116,7 @@ def page(
 
     page = written_page(directory, url=url)
     files = [page.path] if url is None else [page.path, page.path.with_suffix(".png")]
-    show({}, *files, as_json=as_json, found=page.results, notes=page.notes)
+    show({}, *files, as_json=as_json, results=page.results, notes=page.notes)
 
 
 def figures(
@@ -168,7 +168,7 @@ def compare(
     from interp.pages.compare import written_comparison
 
     page = written_comparison(directories, out)
-    show({}, page.path, as_json=as_json, found=page.results, notes=page.notes)
+    show({}, page.path, as_json=as_json, results=page.results, notes=page.notes)
 
 
 def models(as_json: flags.JsonFlag = False) -> None:
@@ -193,12 +193,13 @@ def corpora(as_json: flags.JsonFlag = False) -> None:
     """
     import pandas as pd
 
-    have, text = cached("datasets"), BUNDLED / "text.txt"
+    datasets = cached("datasets")
+    text = BUNDLED / "text.txt"
     rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
     rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
     texts = [(name, "--corpus", source["path"]) for name, source in HUB_CORPORA.items() if name not in HUB_PAIRS]
     for name, option, source in texts + [(name, "--pairs", source) for name, source in HUB_PAIRS.items()]:
-        path = have.get(source)
+        path = datasets.get(source)
         here = ("cached", _size(path)) if path else ("hub", "")
         rows.append((f"{name}/LANGUAGE" if name == "multiblimp" else name, option, *here, source))
     table = pd.DataFrame(rows, columns=["name", "option", "where", "size", "source"])

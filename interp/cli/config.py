@@ -26,11 +26,11 @@ _NOT_KEPT = ("dry_run", "measure", "overwrite", "as_json")
 
 def keep(job: Job, folder: Path) -> None:
     """Write, next to a result, the command and options with which the run can be repeated."""
-    given = {name: value for name, value in job.options.items() if name not in _NOT_KEPT and value is not None}
-    how = f"interp {job.command} --config FILE --out DIR"
-    head = f"# interp {metadata.version('interp')}. To repeat the run from the same place: {how}\n"
+    options = {name: value for name, value in job.options.items() if name not in _NOT_KEPT and value is not None}
+    command = f"interp {job.command} --config FILE --out DIR"
+    head = f"# interp {metadata.version('interp')}. To repeat the run from the same place: {command}\n"
     with replacing(folder / OPTIONS) as temporary:
-        text = yaml.safe_dump({"command": job.command, **given}, sort_keys=False, allow_unicode=True, width=10_000)
+        text = yaml.safe_dump({"command": job.command, **options}, sort_keys=False, allow_unicode=True, width=10_000)
         temporary.write_text(head + text, encoding="utf-8")
 
 
@@ -41,65 +41,69 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
     option twice, an option that the command does not have, or an alias (of which a few lines can make gigabytes); and
     for a switch that is neither true nor false.
     """
-    name, *rest = arguments
-    at = next((i for i, part in enumerate(rest) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
-    if at is None:
+    name, *words = arguments
+    place = next((i for i, part in enumerate(words) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
+    if place is None:
         return [*arguments]
     command = typer.main.get_command(application).commands.get(name)  # type: ignore[attr-defined]
-    known = {each.opts[0].removeprefix("--"): each for each in (command.params if command else [])}
-    if "config" not in known:
+    parameters = {parameter.opts[0].removeprefix("--"): parameter for parameter in (command.params if command else [])}
+    if "config" not in parameters:
         return [*arguments]
-    _, _, path = rest[at].partition("=")
+    _, _, path = words[place].partition("=")
     if not path:
-        path = rest[at + 1] if at + 1 < len(rest) else ""
-        del rest[at + 1 : at + 2]
-    del rest[at]
+        path = words[place + 1] if place + 1 < len(words) else ""
+        del words[place + 1 : place + 2]
+    del words[place]
     options = _read(Path(path), name)
     flags: list[str] = []
     for option, node in options.items():
-        parameter = known.get(option)
+        parameter = parameters.get(option)
         if parameter is None or _CONFIG in parameter.opts:
-            listed = ", ".join(sorted({*known} - {"config"}))
-            what = f"{path} has the option {option!r}, which interp {name} does not have"
-            raise ValueError(f"{what}; expected one of {listed}")
+            listed = ", ".join(sorted({*parameters} - {"config"}))
+            problem = f"{path} has the option {option!r}, which interp {name} does not have"
+            raise ValueError(f"{problem}; expected one of {listed}")
         spelled = [*parameter.opts, *parameter.secondary_opts]
-        if not any(part.partition("=")[0] in spelled for part in rest):
+        if not any(part.partition("=")[0] in spelled for part in words):
             flags += _flags(parameter, node, f"--config {path}, line {node.start_mark.line + 1}: {option}")
-    return [name, *flags, *rest]
+    return [name, *flags, *words]
 
 
 def _read(path: Path, name: str) -> dict[str, yaml.Node]:
     """The values of a file, not yet converted, by the name of the option as its flag has it."""
     if not path.is_file():
-        what = f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}"
-        raise FileNotFoundError(f"--config {what}; expected a YAML file of options, such as {OPTIONS} beside a result")
+        problem = f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}"
+        raise FileNotFoundError(
+            f"--config {problem}; expected a YAML file of options, such as {OPTIONS} beside a result"
+        )
     try:
         text = path.read_text(encoding="utf-8")
         aliases = [event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)]
-        whole = yaml.compose(text)
+        document = yaml.compose(text)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path} is not YAML ({error}); write one per line, such as 'seed: 1'") from None
     if aliases:
         line = aliases[0].start_mark.line + 1
         raise ValueError(f"--config {path}, line {line}: found the alias *{aliases[0].anchor}; write out what it names")
-    if not isinstance(whole, yaml.MappingNode) or not all(isinstance(key, yaml.ScalarNode) for key, _ in whole.value):
+    if not isinstance(document, yaml.MappingNode) or not all(
+        isinstance(key, yaml.ScalarNode) for key, _ in document.value
+    ):
         raise ValueError(f"--config {path} has no options; write one per line, such as 'seed: 1'")
-    found = _once([(key.value.replace("_", "-"), value) for key, value in whole.value], f"--config {path}")
-    command = found.pop("command", None)
+    options = _by_key([(key.value.replace("_", "-"), value) for key, value in document.value], f"--config {path}")
+    command = options.pop("command", None)
     if command is not None and command.value != name:
         raise ValueError(f"--config {path} is for interp {command.value}; run that, or remove the line 'command'")
-    return found
+    return options
 
 
-def _once(pairs: Sequence[tuple[str, yaml.Node]], where: str) -> dict[str, yaml.Node]:
+def _by_key(pairs: Sequence[tuple[str, yaml.Node]], where: str) -> dict[str, yaml.Node]:
     """The pairs by key. Raises ValueError for a key that is there twice, of which YAML would take the last."""
-    found: dict[str, yaml.Node] = {}
+    nodes: dict[str, yaml.Node] = {}
     for key, value in pairs:
-        if key in found:
-            lines = f"lines {found[key].start_mark.line + 1} and {value.start_mark.line + 1}"
+        if key in nodes:
+            lines = f"lines {nodes[key].start_mark.line + 1} and {value.start_mark.line + 1}"
             raise ValueError(f"{where} has {key!r} twice, in {lines}; keep one of them")
-        found[key] = value
-    return found
+        nodes[key] = value
+    return nodes
 
 
 def _flags(parameter: Any, node: yaml.Node, where: str) -> list[str]:
@@ -139,7 +143,7 @@ def _text(node: yaml.Node, where: str) -> str:
 def _json(node: yaml.Node, where: str) -> Any:
     """A value inside a mapping: text is a number, true, false or null if JSON has it so and it is not in quotes."""
     if isinstance(node, yaml.MappingNode):
-        pairs = _once([(_text(key, where), value) for key, value in node.value], where)
+        pairs = _by_key([(_text(key, where), value) for key, value in node.value], where)
         return {key: _json(value, where) for key, value in pairs.items()}
     if isinstance(node, yaml.SequenceNode):
         return [_json(item, where) for item in node.value]

@@ -46,35 +46,35 @@ def say_one(
     name: str,
     data: str | None,
     options: Mapping[str, Any],
-    how: Mapping[str, Any],
+    model_options: Mapping[str, Any],
     *,
     measure: bool,
     as_json: bool,
 ) -> None:
-    """Print what one analysis of a model would need, given its options and those of the model (`how`)."""
-    budget = budget_of(analysis, name, data, {**options, **how})
-    left_out = _left_out(name, how, [(analysis, options)])
+    """Print what one analysis of a model would need, given its options and those of the model (`model_options`)."""
+    budget = budget_of(analysis, name, data, {**options, **model_options})
+    left_out = _left_out(name, model_options, [(analysis, options)])
     if left_out and analysis.name in left_out:
         raise ValueError(f"{name}: {left_out[analysis.name]}")
-    found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
-    _show({name: budget}, {name: left_out}, found, as_json=as_json)
+    measured = {name: _measured(analysis, name, str(data), options, model_options)} if measure else {}
+    _show({name: budget}, {name: left_out}, measured, as_json=as_json)
 
 
 def say_all(
     names: Sequence[str],
     corpus: str,
     options: Mapping[str, Any],
-    how: Mapping[str, Any],
+    model_options: Mapping[str, Any],
     *,
     measure: bool,
     as_json: bool,
 ) -> None:
     """Print what a report on each model would need."""
-    own = [(one, _in_report(one, options)) for one in _reported(options)]
-    left_out = {name: _left_out(name, how, own) for name in names}
-    budgets = {name: budget_of_all(name, corpus, {**options, **how}, left_out[name] or {}) for name in names}
-    found = {name: _measured(None, name, corpus, options, how) for name in names if measure}
-    _show(budgets, left_out, found, as_json=as_json)
+    requests = [(analysis, _in_report(analysis, options)) for analysis in _reported(options)]
+    left_out = {name: _left_out(name, model_options, requests) for name in names}
+    budgets = {name: budget_of_all(name, corpus, {**options, **model_options}, left_out[name] or {}) for name in names}
+    measured = {name: _measured(None, name, corpus, options, model_options) for name in names if measure}
+    _show(budgets, left_out, measured, as_json=as_json)
 
 
 def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Budget":
@@ -95,18 +95,21 @@ def budget_of_all(
     corpus_file(corpus)
     pairs = options.get("pairs", "bundled")
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
-    given = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
-    of_pairs = {"limit": limit} | {kind: given[kind] for kind in kinds(PairOptions).values() if kind in given}
-    costs, later = {}, 0
-    for one in (one for one in _reported(options) if one.name not in left_out):
+    by_kind = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
+    of_pairs = {"limit": limit} | {kind: by_kind[kind] for kind in kinds(PairOptions).values() if kind in by_kind}
+    costs = {}
+    later = 0
+    for analysis in _reported(options):
+        if analysis.name in left_out:
+            continue
         of_reads = {"pairs": (pairs, of_pairs), "prompts": (corpus, {})}
-        data, shared = of_reads.get(one.reads, (corpus, given))
-        own = _known(options, ModelOptions) | named(one.options, shared) | _in_report(one, options)
-        found = _cost(one, name, data, own)
-        if one.reads in ("pairs", "prompts"):
+        data, shared = of_reads.get(analysis.reads, (corpus, by_kind))
+        arguments = _known(options, ModelOptions) | named(analysis.options, shared) | _in_report(analysis, options)
+        cost = _cost(analysis, name, data, arguments)
+        if analysis.reads in ("pairs", "prompts"):
             later += 1
-            found = replace(found, passes=tuple(replace(each, step=100 * later + each.step) for each in found.passes))
-        costs[one.name] = found
+            cost = replace(cost, passes=tuple(replace(work, step=100 * later + work.step) for work in cost.passes))
+        costs[analysis.name] = cost
     return _budget(name, costs, options, ReportOptions)
 
 
@@ -120,8 +123,8 @@ def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], 
 
 def _reported(options: Mapping[str, Any]) -> list[Analysis]:
     """The analyses of a report with these options."""
-    more: Any = {"more": options.get("more", False), "settings": options.get("settings")}
-    return [one for one in analyses().values() if one.is_reported(**more)]
+    settings: Any = {"more": options.get("more", False), "settings": options.get("settings")}
+    return [analysis for analysis in analyses().values() if analysis.is_reported(**settings)]
 
 
 def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def _in_report(analysis: Analysis, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _left_out(
-    name: str, how: Mapping[str, Any], asked: Iterable[tuple[Analysis, Mapping[str, Any]]]
+    name: str, model_options: Mapping[str, Any], requests: Iterable[tuple[Analysis, Mapping[str, Any]]]
 ) -> dict[str, str] | None:
     """What analyses with these options leave out, as `left_out` says it of a small random model of the
     same kind; None if none can be made."""
@@ -138,21 +141,25 @@ def _left_out(
     from interp.testing import toy_like
 
     directory = model_directory(name, weights=False)
-    stored = (str(directory), None) if directory else on_hub(name, how.get("revision"), how.get("checkpoint"))
-    backend: Backend | None = "bridge" if how.get("device_map") else how.get("backend")
+    stored = (
+        (str(directory), None)
+        if directory
+        else on_hub(name, model_options.get("revision"), model_options.get("checkpoint"))
+    )
+    backend: Backend | None = "bridge" if model_options.get("device_map") else model_options.get("backend")
     try:
         model = toy_like(read_config(*stored), backend=backend)
     except Exception:  # whatever a config of an unknown kind leads to; loading the model says what is wrong
         return None
-    found: dict[str, str] = {}
-    for analysis, options in asked:
-        found |= analysis.left_out(model, {key: value for key, value in options.items() if not callable(value)})
-    return found
+    left_out: dict[str, str] = {}
+    for analysis, options in requests:
+        left_out |= analysis.left_out(model, {key: value for key, value in options.items() if not callable(value)})
+    return left_out
 
 
 def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Cost":
-    found: Cost = resolve_name(analysis.cost or _UNDECLARED)(name, data, options)
-    return found
+    cost: Cost = resolve_name(analysis.cost or _UNDECLARED)(name, data, options)
+    return cost
 
 
 def _known(options: Mapping[str, Any], declared: type) -> dict[str, Any]:
@@ -162,33 +169,33 @@ def _known(options: Mapping[str, Any], declared: type) -> dict[str, Any]:
 
 
 def _measured(
-    analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], how: Mapping[str, Any]
+    analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], model_options: Mapping[str, Any]
 ) -> "Measured":
     """Run the first batch of an analysis, or of a report (None), on a model loaded with these options."""
     from interp import corpora, models
     from interp.analyses import report
     from interp.passes.measure import first_batch
 
-    loaded = models.load(name, **how)
+    loaded = models.load(name, **model_options)
     answer = report.ask_all if analysis is None else resolve_name(analysis.answer)
-    asked = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
+    arguments = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
     declared = ReportOptions if analysis is None else analysis.options
-    text = taken(declared, {**asked}, ("limit", "column"))
-    given: Any = data
+    text = taken(declared, {**arguments}, ("limit", "column"))
+    source: Any = data
     if analysis is not None and analysis.reads == "pairs":
-        given = flags.pairs_of(data, declared, asked)
-        plain = corpora.batches(loaded, corpora.pairs.sentences_of(given.table), layout="texts")
+        source = flags.pairs_of(data, declared, arguments)
+        plain = corpora.batches(loaded, corpora.pairs.sentences_of(source.table), layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)
-    found = first_batch(loaded, answer.passes(loaded, given, **asked), plain)
+    measured = first_batch(loaded, answer.passes(loaded, source, **arguments), plain)
     reads_text = analysis is None or analysis.reads not in ("pairs", "prompts")
-    return found if reads_text else replace(found, n_batches=None)
+    return measured if reads_text else replace(measured, n_batches=None)
 
 
 def _show(
     budgets: Mapping[str, "Budget"],
     left_out: Mapping[str, dict[str, str] | None],
-    found: Mapping[str, "Measured"],
+    measured: Mapping[str, "Measured"],
     *,
     as_json: bool,
 ) -> None:
@@ -199,23 +206,28 @@ def _show(
     """
     from interp.support import memory
 
-    numbers, texts = {}, []
+    numbers = {}
+    texts = []
     for name, budget in budgets.items():
-        verdict, known = budget.verdict(budget.run.available)
+        verdict, fits = budget.verdict(budget.run.available)
         absent = left_out[name]
-        numbers[name] = budget.numbers | known | {"left_out": absent}
-        said = [f"left out: {what}: {why}" for what, why in (absent or {}).items()]
+        numbers[name] = budget.numbers | fits | {"left_out": absent}
+        exclusions = [f"left out: {part}: {reason}" for part, reason in (absent or {}).items()]
         if absent is None:
-            said = ["what cannot be asked of this model is known once it is loaded"]
-        lines = [*budget.lines, *said, verdict]
-        if name in found:
-            seen = found[name]
-            per_text = None if seen.n_batches is None else _whole(seen, budget)
-            numbers[name] |= {"seconds_per_batch": seen.seconds, "measured_peak_bytes": seen.peak}
-            numbers[name] |= {"batches": seen.n_batches, "seconds": per_text}
-            lines.append(f"measured: {seen.seconds:,.2f} s for the first batch, {memory.shown(seen.peak)} at most")
+            exclusions = ["what cannot be asked of this model is known once it is loaded"]
+        lines = [*budget.lines, *exclusions, verdict]
+        if name in measured:
+            measurement = measured[name]
+            per_text = None if measurement.n_batches is None else _total_seconds(measurement, budget)
+            numbers[name] |= {"seconds_per_batch": measurement.seconds, "measured_peak_bytes": measurement.peak}
+            numbers[name] |= {"batches": measurement.n_batches, "seconds": per_text}
+            lines.append(
+                f"measured: {measurement.seconds:,.2f} s for the first batch, {memory.shown(measurement.peak)} at most"
+            )
             if per_text is not None:
-                lines.append(f"all passes over the text: {seen.n_batches:,} batches each, about {duration(per_text)}")
+                lines.append(
+                    f"all passes over the text: {measurement.n_batches:,} batches each, about {duration(per_text)}"
+                )
         texts.append(f"{name}: " + "\n".join(lines))
     if as_json:
         echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values()))))
@@ -225,9 +237,9 @@ def _show(
         raise typer.Exit(TOO_LARGE)
 
 
-def _whole(seen: "Measured", budget: "Budget") -> float:
+def _total_seconds(measurement: "Measured", budget: "Budget") -> float:
     """Seconds for the whole text. The time of what follows the passes is scaled up by its number of operations."""
-    return seen.seconds * (seen.n_batches or 0) * budget.text_flops / budget.first_flops
+    return measurement.seconds * (measurement.n_batches or 0) * budget.text_flops / budget.first_flops
 
 
 def duration(seconds: float) -> str:

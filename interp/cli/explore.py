@@ -31,7 +31,7 @@ def explore(
     probes: Annotated[Path | None, typer.Option(help=_PROBES, metavar="DIR")] = None,
     port: Annotated[int, typer.Option(help=_PORT, min=0, max=65535)] = 8050,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page in a browser.")] = False,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Explore a model on a page of this machine.
 
@@ -43,14 +43,14 @@ def explore(
         raise ValueError("interp explore needs dash, which is not installed; pip install 'interp[explore]'")
     model_directory(model)
     corpus_file(corpus)
-    options = flags.read(ModelOptions, given)
+    options = flags.read(ModelOptions, values)
 
     from interp.pages.explorer.server import listening, served
     from interp.pages.explorer.subject import subject
 
-    with listening(port) as taken:
+    with listening(port) as listener:
         explored = subject(model, options, corpus=corpus, probes=probes)
-        server, address = served(explored, taken)
+        server, address = served(explored, listener)
         echo(f"{address}\nThis address has a token in it, and only this machine can open it. Ctrl-C ends the explorer.")
         if not no_browser:
             webbrowser.open(address)

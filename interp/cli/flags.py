@@ -61,42 +61,44 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def parameter(name: str, kind: Any, help: str, *names: str, **shown: Any) -> inspect.Parameter:
+def parameter(name: str, kind: Any, help: str, *names: str, **settings: Any) -> inspect.Parameter:
     """A keyword as typer reads it, with a flag of that name or of `names`. It is None if the flag was not given."""
-    annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **_checked(kind), **shown)]
+    annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **_checked(kind), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def parameters(*options: type, without: Collection[str] = ()) -> list[inspect.Parameter]:
     """A keyword for each field of the options."""
-    return [_parameter(item) for one in options for item in _shown(one) if item.name not in without]
+    return [_parameter(item) for declared in options for item in _shown(declared) if item.name not in without]
 
 
 def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
-    """Show typer these flags in place of a command's `**given`, before its keyword-only parameters."""
+    """Show typer these flags in place of a command's `**values`, before its keyword-only parameters."""
 
     def decorate(command: Command) -> Command:
-        own = inspect.signature(command).parameters.values()
-        first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
-        return signed(command, [*first, *flags, *(one for one in own if one.kind is one.KEYWORD_ONLY)])
+        keywords = inspect.signature(command).parameters.values()
+        first = [keyword for keyword in keywords if keyword.kind is keyword.POSITIONAL_OR_KEYWORD]
+        return signed(
+            command, [*first, *flags, *(keyword for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY)]
+        )
 
     return decorate
 
 
-def signed(command: Command, own: Iterable[inspect.Parameter]) -> Command:
+def signed(command: Command, arguments: Iterable[inspect.Parameter]) -> Command:
     """A function of keywords, with the signature that typer should see."""
-    keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
+    keywords = [argument.replace(kind=argument.KEYWORD_ONLY) for argument in arguments]
     command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in keywords}
+    command.__annotations__ = {argument.name: argument.annotation for argument in keywords}
     return command
 
 
-def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def read(options: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that were given, by name, converted to what the options take.
 
     Raises ValueError for a value that a flag cannot have.
     """
-    return {item.name: _read(item, given[item.name]) for item in _shown(options) if given.get(item.name) is not None}
+    return {item.name: _read(item, values[item.name]) for item in _shown(options) if values.get(item.name) is not None}
 
 
 def pairs_of(data: str, declared: type[Options], options: dict[str, Any]) -> Any:
@@ -106,11 +108,11 @@ def pairs_of(data: str, declared: type[Options], options: dict[str, Any]) -> Any
     return pairs.read(data, **taken(declared, options, ("tasks", "limit", "good", "bad", "task")))
 
 
-def check_named(declared: type[Options], options: Mapping[str, Any], of: str = "") -> None:
+def check_named(declared: type[Options], options: Mapping[str, Any], analysis: str = "") -> None:
     """Raise FileNotFoundError or ValueError if an option names a text, token counts or a model that does not exist.
 
     Args:
-        of: the analysis, if its options were given with `--settings`.
+        analysis: the analysis, if its options were given with `--settings`.
     """
     for item in dataclasses.fields(declared):
         value = options.get(item.name)
@@ -119,7 +121,7 @@ def check_named(declared: type[Options], options: Mapping[str, Any], of: str = "
             try:
                 _NAMED[item.metadata["kind"]](name)
             except (FileNotFoundError, ValueError) as error:
-                where = f"--settings, {of}: {item.name}" if of else flag(item.name)
+                where = f"--settings, {analysis}: {item.name}" if analysis else flag(item.name)
                 raise type(error)(f"{where}: {error}") from None
 
 
@@ -132,32 +134,34 @@ def _shown(options: type) -> list[dataclasses.Field[Any]]:
 def _type(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
     """What a flag reads (int, float, bool, str, dict or a function of a string), whether it is a list of these, and
     the known names if only certain names are allowed."""
-    kind = _one_of(item.metadata["cli"] or item.type)
+    kind = _single_type(item.metadata["cli"] or item.type)
     several = get_origin(kind) in (Sequence, Iterable)
     if several:
-        kind = _one_of(get_args(kind)[0])
+        kind = _single_type(get_args(kind)[0])
     return (str, several, get_args(kind)) if get_origin(kind) is Literal else (kind, several, ())
 
 
-def _one_of(annotation: Any) -> Any:
+def _single_type(annotation: Any) -> Any:
     """One type in place of a union: its first part, or float for int and float."""
     if get_origin(annotation) not in (Union, UnionType):
         return annotation
-    parts = [one for one in get_args(annotation) if one is not NoneType]
-    lists = [one for one in parts if get_origin(one) in (Sequence, Iterable)]
+    parts = [part for part in get_args(annotation) if part is not NoneType]
+    lists = [part for part in parts if get_origin(part) in (Sequence, Iterable)]
     return lists[0] if lists else float if {int, float} <= set(parts) else parts[0]
 
 
 def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
-    kind, several, known = _type(item)
-    text = item.metadata["help"] + f" Of {','.join(known)}." * (several and bool(known))
+    kind, several, choices = _type(item)
+    text = item.metadata["help"] + f" Of {','.join(choices)}." * (several and bool(choices))
     if item.default is not None and item.default is not False:
-        shown = item.default if isinstance(item.default, tuple) else [item.default]
-        text += f"  [default: {','.join(f'{one:g}' if isinstance(one, float) else str(one) for one in shown)}]"
+        defaults = item.default if isinstance(item.default, tuple) else [item.default]
+        text += (
+            f"  [default: {','.join(f'{value:g}' if isinstance(value, float) else str(value) for value in defaults)}]"
+        )
     if kind is bool:
         opposite = "" if item.default is False else f"/--no-{flag(item.name)[2:]}"
         return parameter(item.name, bool, text, flag(item.name) + opposite)
-    metavar = "A,B,…" if several else "|".join(known) or {int: "N", float: "X", dict: "JSON"}.get(kind, "TEXT")
+    metavar = "A,B,…" if several else "|".join(choices) or {int: "N", float: "X", dict: "JSON"}.get(kind, "TEXT")
     return parameter(item.name, kind if kind in (int, float) and not several else str, text, metavar=metavar)
 
 
@@ -183,10 +187,10 @@ def _number(text: str | float) -> float:
 
 
 def _read(item: dataclasses.Field[Any], value: Any) -> Any:
-    kind, several, known = _type(item)
+    kind, several, choices = _type(item)
     name = flag(item.name)
-    if known or (several and kind is str):
-        return _names(value, name, known, several=several)
+    if choices or (several and kind is str):
+        return _names(value, name, choices, several=several)
     if several:
         return _whole_numbers(value, name) if kind is int else numbers(value, name)
     if kind is int:
@@ -203,15 +207,15 @@ def _list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def _names(text: str, name: str, known: Collection[str], *, several: bool) -> str | list[str]:
-    """A name, or several names separated by commas, without repetition and, if some are `known`, among these."""
-    found = _list(text) if several else [text]
-    if known and (unknown := [item for item in found if item not in known]):
-        some = "one or more" if several else "one"
-        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {some} of {', '.join(known)}")
-    if len(set(found)) < len(found):
+def _names(text: str, name: str, choices: Collection[str], *, several: bool) -> str | list[str]:
+    """A name, or several names separated by commas, without repetition and, if there are `choices`, among these."""
+    names = _list(text) if several else [text]
+    if choices and (unknown := [item for item in names if item not in choices]):
+        quantity = "one or more" if several else "one"
+        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {quantity} of {', '.join(choices)}")
+    if len(set(names)) < len(names):
         raise ValueError(f"{name} {text!r} has a name twice; give each name once")
-    return found if several else text
+    return names if several else text
 
 
 def _whole_numbers(text: str, name: str) -> list[int]:
@@ -223,36 +227,36 @@ def _whole_numbers(text: str, name: str) -> list[int]:
 
 def _mapping(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, object_pairs_hook=_once)
+        mapping = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ValueError(f'{name} {text!r} is not JSON ({error}); write for example {{"name": [1, 2]}}') from None
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise ValueError(f'{name} {text!r} is not a JSON object; write for example {{"name": [1, 2]}}')
-    return found
+    return mapping
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these pairs. Raises ValueError for a key that is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("it has a key twice")
-    return found
+    return mapping
 
 
 def numbers(text: str, name: str = "--scales") -> list[float]:
     """`0,0.5,1`, or `0:1:0.1` with both ends included."""
     parts = text.split(":")
     try:
-        found = [_number(item) for item in (parts if len(parts) == 3 else _list(text))]
+        values = [_number(item) for item in (parts if len(parts) == 3 else _list(text))]
     except typer.BadParameter:
         raise ValueError(f"{name} {text!r} is not a list of numbers; write 0,0.5,1 or 0:1:0.1") from None
-    if not all(map(math.isfinite, found)):
+    if not all(map(math.isfinite, values)):
         raise ValueError(f"{name} {text!r} has a number that is not finite")
     if len(parts) != 3:
-        if len(set(found)) < len(found):
+        if len(set(values)) < len(values):
             raise ValueError(f"{name} {text!r} has a number twice; give each number once")
-        return found
-    start, stop, step = found
+        return values
+    start, stop, step = values
     if step <= 0 or stop < start or (stop - start) / step > 1_000:
         raise ValueError(f"{name} {text!r}: expected start:stop:step with start ≤ stop, step > 0, at most 1,000 steps")
     n = round((stop - start) / step)

@@ -51,14 +51,14 @@ def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
 
     def decorate(function: Callable[..., None]) -> Command:
         @functools.wraps(function)
-        def command(*, shard: str | None = None, config: str | None = None, **given: Any) -> None:
+        def command(*, shard: str | None = None, config: str | None = None, **values: Any) -> None:
             assert config is None, "interp.cli.config puts its options in the command line"
-            with _part(shard, given.get("device")):
-                function(Job(name, {key: value for key, value in given.items() if key != "out"}), **given)
+            with _part(shard, values.get("device")):
+                function(Job(name, {key: value for key, value in values.items() if key != "out"}), **values)
 
-        _, *own = inspect.signature(function).parameters.values()
-        more = [parameter("shard", str, help_text, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
-        return signed(command, [*own, *more])
+        _, *keywords = inspect.signature(function).parameters.values()
+        added = [parameter("shard", str, help_text, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
+        return signed(command, [*keywords, *added])
 
     return decorate
 
@@ -71,13 +71,13 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
         return
     if shard is not None and is_grouped():
         raise ValueError("--shard cannot be used under torchrun, which divides the work itself; leave it out")
-    index, _, of = ("0/1" if shard is None else shard).partition("/")
-    if not re.fullmatch("[0-9]+/[0-9]+", f"{index}/{of}") or int(index) >= int(of):
+    index, _, total = ("0/1" if shard is None else shard).partition("/")
+    if not re.fullmatch("[0-9]+/[0-9]+", f"{index}/{total}") or int(index) >= int(total):
         raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
     from interp.passes import distributed
 
     try:
-        with distributed.group(device) if shard is None else distributed.shard(int(index), int(of)):
+        with distributed.group(device) if shard is None else distributed.shard(int(index), int(total)):
             yield
     except distributed.Unmerged as error:
         echo(f"{error}; when all parts are done, run interp merge to make the result")
@@ -100,16 +100,17 @@ def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
         parts = [path.parent for path in paths if path.parent.name == name]
         jobs = [Job.load(part / COMMAND) for part in parts]
         if len(parts) < len(directories) or any(job != jobs[0] for job in jobs):
-            first, given = jobs[0].options, [item for job in jobs for item in job.options.items()]
-            apart = ", ".join(sorted({flag(option) for option, value in given if value != first.get(option)}))
-            found = f"found some in {len(parts)} of {len(directories)} directories"
-            found += f", with different options: {apart}" if apart else ""
-            raise ValueError(f"expected the parts of one run of {name[1:]}, {found}")
+            first = jobs[0].options
+            settings = [item for job in jobs for item in job.options.items()]
+            differing = ", ".join(sorted({flag(option) for option, value in settings if value != first.get(option)}))
+            problem = f"found some in {len(parts)} of {len(directories)} directories"
+            problem += f", with different options: {differing}" if differing else ""
+            raise ValueError(f"expected the parts of one run of {name[1:]}, {problem}")
         try:
             run = command(jobs[0].command)
         except ImportError:
-            found = f"{parts[0]} belongs to an analysis that is not installed"
-            raise ValueError(f"{found}: {jobs[0].command!r}; install its package") from None
+            problem = f"{parts[0]} belongs to an analysis that is not installed"
+            raise ValueError(f"{problem}: {jobs[0].command!r}; install its package") from None
         for part in parts[1:]:
             ignored = shutil.ignore_patterns("*.tmp")
             shutil.copytree(part, parts[0], ignore=ignored, copy_function=_copy_whole, dirs_exist_ok=True)

@@ -59,10 +59,10 @@ def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]
     from interp.passes import distributed
 
     directory = out / f".{job.command}"
-    with ExitStack() as alone:
+    with ExitStack() as lock:
         if distributed.writes():
             does = f"runs interp {job.command} in {out}"
-            alone.enter_context(occupied(directory, does, shared=distributed.is_shard()))
+            lock.enter_context(occupied(directory, does, shared=distributed.is_shard()))
         try:
             if distributed.writes():
                 check()
@@ -145,8 +145,8 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
-    for directory, some in results.items():
-        for result in some:
+    for directory, answers in results.items():
+        for result in answers:
             save_early(result, directory, unfinished, job)
     distributed.meet([])
     return distributed.writes()
@@ -165,7 +165,7 @@ def show(
     tables: Mapping[str, tuple[str, Any]],
     *written: Path,
     as_json: bool,
-    found: Iterable["Result"] = (),
+    results: Iterable["Result"] = (),
     notes: Sequence[str] = (),
 ) -> None:
     """Print what a command has to say on stdout: its tables `{name: (title, table)}`, the findings of results and the
@@ -173,7 +173,7 @@ def show(
 
     Raises `typer.Exit` with the exit code for it if there are such notes.
     """
-    _show(tables, written, list(found), notes, as_json=as_json)
+    _show(tables, written, list(results), notes, as_json=as_json)
     if notes:
         raise typer.Exit(FAILED)
 
@@ -192,21 +192,26 @@ def _show(
             from interp.results.findings import findings_table
 
             records["notes"] = [
-                {"run": one.where, "analysis": one.analysis, "note": caveat}
-                for one in results
-                for caveat in one.caveats
+                {"run": result.where, "analysis": result.analysis, "note": caveat}
+                for result in results
+                for caveat in result.caveats
             ]
             absent = _left_out(results).items()
-            records["left_out"] = [{"model": model, "what": what, "why": why} for (model, what), why in absent]
+            records["left_out"] = [{"model": model, "what": part, "why": reason} for (model, part), reason in absent]
             records["answers"] = [
-                {"run": one.where, "analysis": one.analysis, "answer": one.answer.text, "values": _values(one.answer)}
-                for one in results
-                if one.answer
+                {
+                    "run": result.where,
+                    "analysis": result.analysis,
+                    "answer": result.answer.text,
+                    "values": _values(result.answer),
+                }
+                for result in results
+                if result.answer
             ]
             records["findings"] = [
-                {"run": one.where, "analysis": one.analysis, **record}
-                for one in results
-                for record in _records(findings_table(one.findings))
+                {"run": result.where, "analysis": result.analysis, **record}
+                for result in results
+                for record in _records(findings_table(result.findings))
             ]
         if written:
             records["written"] = str(written[0]) if len(written) == 1 else [*map(str, written)]
@@ -216,15 +221,15 @@ def _show(
         return
     for title, table in tables.values():
         _print_table(table, title)
-    for where, some in groupby(results, key=lambda one: one.where):
-        of_run = [*some]
-        caveats = dict.fromkeys(f"Note: {caveat}." for one in of_run for caveat in one.caveats)
-        said = [line for result in of_run for line in _said(result)]
-        if said or caveats:
-            echo("\n".join([_titled(f"findings: {where}"), *said, *caveats]))
-    for (model, what), why in _left_out(results).items():
-        if ": " not in what:  # parts of a question are among its notes
-            echo(f"left out: {what} of {model}: {why}")
+    for where, group in groupby(results, key=lambda result: result.where):
+        of_run = [*group]
+        caveats = dict.fromkeys(f"Note: {caveat}." for result in of_run for caveat in result.caveats)
+        lines = [line for result in of_run for line in _answer_lines(result)]
+        if lines or caveats:
+            echo("\n".join([_heading(f"findings: {where}"), *lines, *caveats]))
+    for (model, part), reason in _left_out(results).items():
+        if ": " not in part:  # parts of a question are among its notes
+            echo(f"left out: {part} of {model}: {reason}")
     missing = f", with {count(len(notes), 'note')} on what could not be drawn" if notes else ""
     for path in written:
         echo(f"written to {path}{missing}")
@@ -232,13 +237,13 @@ def _show(
 
 def _left_out(results: Sequence["Result"]) -> dict[tuple[str, str], str]:
     """What was not asked of each model, and why."""
-    named = ((Path(one.provenance["model"]).name, one) for one in results)
-    return {(model, what): why for model, one in named for what, why in one.left_out.items()}
+    named = ((Path(result.provenance["model"]).name, result) for result in results)
+    return {(model, part): reason for model, result in named for part, reason in result.left_out.items()}
 
 
 def _records(table: Any) -> list[Any]:
-    found: list[Any] = json.loads(table.to_json(orient="records", double_precision=15))
-    return found
+    records: list[Any] = json.loads(table.to_json(orient="records", double_precision=15))
+    return records
 
 
 def _values(answer: "Answer") -> dict[str, Any]:
@@ -248,7 +253,7 @@ def _values(answer: "Answer") -> dict[str, Any]:
     return values
 
 
-def _said(result: "Result") -> Iterator[str]:
+def _answer_lines(result: "Result") -> Iterator[str]:
     """The answer of a result, with the number of its verdicts of each kind, and its findings."""
     from interp.analyses.registry import load
     from interp.results.findings import counted
@@ -259,21 +264,23 @@ def _said(result: "Result") -> Iterator[str]:
     yield from map(str, result.findings)
 
 
-def _titled(title: str) -> str:
+def _heading(title: str) -> str:
     """A title, marked with # if another program reads the output, so that it can skip the title."""
     return title if on_terminal() else f"# {title}"
 
 
-_HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
-_HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
+_HEADINGS = {
+    "kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS",
+    "balanced_nll": "bal. NLL", "n_tokens": "tokens",
+}  # fmt: skip
 
 
 def _print_table(table: Any, title: str) -> None:
     """On a terminal, print ruled tables with short headings, as many as are needed to fit its width; elsewhere, one
     tab-separated table with the columns' own names."""
-    rows = table.map(_shown).to_numpy().tolist()
+    rows = table.map(_cell).to_numpy().tolist()
     if not on_terminal():
-        echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
+        echo("\n".join([_heading(title), *map("\t".join, [list(table.columns), *rows])]))
         return
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
@@ -296,7 +303,7 @@ def _print_table(table: Any, title: str) -> None:
         console.print(ruled)
 
 
-def _shown(value: Any) -> str:
+def _cell(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"
@@ -305,11 +312,13 @@ def _shown(value: Any) -> str:
 def _side_by_side(widths: Sequence[int], labels: int, room: int) -> Iterator[list[int]]:
     """The columns of each table that fits: the first `labels` columns, and as many others as there is room for."""
     first = list(range(labels))
-    columns, left = [*first], room - sum(widths[:labels])
+    columns = [*first]
+    free = room - sum(widths[:labels])
     for column in range(labels, len(widths)):
-        if widths[column] > left and len(columns) > labels:
+        if widths[column] > free and len(columns) > labels:
             yield columns
-            columns, left = [*first], room - sum(widths[:labels])
+            columns = [*first]
+            free = room - sum(widths[:labels])
         columns.append(column)
-        left -= widths[column]
+        free -= widths[column]
     yield columns

@@ -51,7 +51,7 @@ def show(
     """
     from interp.results.exports import export, written_as
 
-    formats = [] if form is None else [one.strip() for one in form.split(",")]
+    formats = [] if form is None else [part.strip() for part in form.split(",")]
     _check_formats(formats, table, out, width)
     if columns is not None and table is None:
         raise ValueError("--columns chooses columns of one table; name it")
@@ -60,15 +60,20 @@ def show(
         check_writable(out)
     results = results_of(directory)
     if table is None and out is None:
-        say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
+        say({"tables": ("tables", _listed(results))}, as_json=as_json, results=results.values())
         return
-    named = None if columns is None else [one.strip() for one in columns.split(",")]
-    chosen = {place: found for place, result in results.items() if (found := _tables(result, table, named))}
+    named = None if columns is None else [part.strip() for part in columns.split(",")]
+    chosen = {}
+    for place, result in results.items():
+        if tables := _tables(result, table, named):
+            chosen[place] = tables
     if not chosen:
         known = ", ".join(_listed(results)["table"].unique())
         raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
     wide = {} if width is None else {"width": width}
-    looks = {at: {name: results[at].look(name, named) | wide for name in tables} for at, tables in chosen.items()}
+    looks = {}
+    for place, tables in chosen.items():
+        looks[place] = {name: results[place].look(name, named) | wide for name in tables}
     if out is not None:
         written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
         say({}, *written, as_json=as_json)
@@ -80,20 +85,21 @@ def show(
         [(place, [(name, rows)])] = [(place, tables.items()) for place, tables in chosen.items()]
         echo(written_as(rows, formats[0], **looks[place][name]), end="")
     else:
-        shown = {
+        heads = {
             f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")
             for place, tables in chosen.items()
             for name, rows in tables.items()
         }
-        say(shown, as_json=as_json)
+        say(heads, as_json=as_json)
 
 
 def check_runs(directories: Sequence[Path]) -> None:
     """Raise FileNotFoundError for anything but a directory."""
-    for one in directories:
-        if not one.is_dir():
-            what = f"{str(one)!r} is not a directory" if one.exists() else f"directory {str(one)!r} does not exist"
-            raise FileNotFoundError(f"{what}; expected the --out of a run")
+    for directory in directories:
+        if not directory.is_dir():
+            name = repr(str(directory))
+            problem = f"{name} is not a directory" if directory.exists() else f"directory {name} does not exist"
+            raise FileNotFoundError(f"{problem}; expected the --out of a run")
 
 
 def _check_formats(formats: list[str], table: str | None, out: Path | None, width: float | None) -> None:
@@ -103,8 +109,8 @@ def _check_formats(formats: list[str], table: str | None, out: Path | None, widt
 
     check_formats(formats)
     if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
-        asked = f"--format {','.join(formats)} writes files: add --out"
-        raise ValueError(f"{asked}. To print one table, name it and csv, latex or json")
+        problem = f"--format {','.join(formats)} writes files: add --out"
+        raise ValueError(f"{problem}. To print one table, name it and csv, latex or json")
     if out is not None and not formats:
         raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
     if width is not None:
@@ -117,8 +123,12 @@ def results_of(directory: Path) -> dict[str, "Result"]:
     """The results of a run by the name of the analysis; if there are several runs, with the run's name in front."""
     from interp.pages.page import find_runs
 
-    named = [(run, name, result) for run in find_runs(directory) for name, result in run.results.items()]
-    return {name if run.directory == directory else f"{run.directory.name}_{name}": one for run, name, one in named}
+    results = {}
+    for run in find_runs(directory):
+        prefix = "" if run.directory == directory else f"{run.directory.name}_"
+        for name, result in run.results.items():
+            results[prefix + name] = result
+    return results
 
 
 def _tables(result: "Result", table: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
@@ -138,9 +148,9 @@ def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        (place.removesuffix(one.analysis).rstrip("_"), f"{one.analysis}/{name}", len(table))
-        for place, one in results.items()
-        for name, table in (one.tables | one.dense).items()
+        (place.removesuffix(result.analysis).rstrip("_"), f"{result.analysis}/{name}", len(table))
+        for place, result in results.items()
+        for name, table in (result.tables | result.dense).items()
         if len(table)
     ]
     table = pd.DataFrame(rows, columns=["run", "table", "rows"])

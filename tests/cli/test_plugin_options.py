@@ -21,7 +21,7 @@ from interp.analyses.declare import Analysis, Options, option
 from interp.analyses.frequency.options import ANALYSIS as FREQUENCY
 from interp.analyses.registry import OWN, RESERVED, ReportOptions, load
 from interp.cli import main
-from interp.cli.analysis import _how_read, command_of
+from interp.cli.analysis import _reading, command_of
 from interp.passes.budget import Cost, Pass, budget
 from interp.passes.execution import asks
 from interp.results.result import provenance
@@ -225,5 +225,5 @@ def test_only_options_that_a_command_has_are_proposed():
 def test_an_option_is_not_told_as_how_a_text_was_read(example):
     example({name: f'str = option("{name}", "An option of no kind.")' for name in ("bos", "layout", "context")})
     found = load("previous_token")
-    assert _how_read(found, {"bos": "texts", "layout": "packed", "context": 1_000}) == ""
-    assert "rows of 1,000 tokens" in _how_read(FREQUENCY, {"layout": "packed", "context": 1_000})
+    assert _reading(found, {"bos": "texts", "layout": "packed", "context": 1_000}) == ""
+    assert "rows of 1,000 tokens" in _reading(FREQUENCY, {"layout": "packed", "context": 1_000})

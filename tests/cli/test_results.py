@@ -23,7 +23,7 @@ from interp.cli import main
 from interp.cli.analysis import _Steps
 from interp.cli.app import app
 from interp.cli.config import expanded
-from interp.cli.output import _shown
+from interp.cli.output import _cell
 from interp.corpora.unigrams import Unigrams
 from interp.results.findings import counted
 
@@ -118,7 +118,7 @@ def test_a_table_wider_than_the_terminal(
 
 
 def test_small_numbers_are_not_zero() -> None:
-    assert [_shown(value) for value in (0.5, 0.0, 0.00012345, -1e-9, 3, "a")] == [
+    assert [_cell(value) for value in (0.5, 0.0, 0.00012345, -1e-9, 3, "a")] == [
         "0.5000", "0.0000", "0.000123", "-1e-09", "3", "a"
     ]  # fmt: skip
 
