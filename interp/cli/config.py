@@ -78,17 +78,15 @@ def _read(path: Path, name: str) -> dict[str, yaml.Node]:
     try:
         text = path.read_text(encoding="utf-8")
         aliases = [event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)]
-        document = yaml.compose(text)
+        root = yaml.compose(text)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path} is not YAML ({error}); write one per line, such as 'seed: 1'") from None
     if aliases:
         line = aliases[0].start_mark.line + 1
         raise ValueError(f"--config {path}, line {line}: found the alias *{aliases[0].anchor}; write out what it names")
-    if not isinstance(document, yaml.MappingNode) or not all(
-        isinstance(key, yaml.ScalarNode) for key, _ in document.value
-    ):
+    if not isinstance(root, yaml.MappingNode) or not all(isinstance(key, yaml.ScalarNode) for key, _ in root.value):
         raise ValueError(f"--config {path} has no options; write one per line, such as 'seed: 1'")
-    options = _by_key([(key.value.replace("_", "-"), value) for key, value in document.value], f"--config {path}")
+    options = _by_key([(key.value.replace("_", "-"), value) for key, value in root.value], f"--config {path}")
     command = options.pop("command", None)
     if command is not None and command.value != name:
         raise ValueError(f"--config {path} is for interp {command.value}; run that, or remove the line 'command'")

@@ -141,14 +141,14 @@ def _left_out(
     from interp.testing import toy_like
 
     directory = model_directory(name, weights=False)
-    stored = (
-        (str(directory), None)
-        if directory
-        else on_hub(name, model_options.get("revision"), model_options.get("checkpoint"))
-    )
+    if directory:
+        place = str(directory)
+        revision = None
+    else:
+        place, revision = on_hub(name, model_options.get("revision"), model_options.get("checkpoint"))
     backend: Backend | None = "bridge" if model_options.get("device_map") else model_options.get("backend")
     try:
-        model = toy_like(read_config(*stored), backend=backend)
+        model = toy_like(read_config(place, revision), backend=backend)
     except Exception:  # whatever a config of an unknown kind leads to; loading the model says what is wrong
         return None
     left_out: dict[str, str] = {}

@@ -78,9 +78,8 @@ def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         keywords = inspect.signature(command).parameters.values()
         first = [keyword for keyword in keywords if keyword.kind is keyword.POSITIONAL_OR_KEYWORD]
-        return signed(
-            command, [*first, *flags, *(keyword for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY)]
-        )
+        last = [keyword for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY]
+        return signed(command, [*first, *flags, *last])
 
     return decorate
 

@@ -68,8 +68,8 @@ def show(
         if tables := _tables(result, table, named):
             chosen[place] = tables
     if not chosen:
-        known = ", ".join(_listed(results)["table"].unique())
-        raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
+        listed = ", ".join(_listed(results)["table"].unique())
+        raise ValueError(f"{directory} has no table {table!r}; expected one of {listed}")
     wide = {} if width is None else {"width": width}
     looks = {}
     for place, tables in chosen.items():
