@@ -29,12 +29,14 @@ def card(result: Result) -> str:
         <div class="interp">
     """
     part = replace(result.section, contexts={})  # they need a script to open
-    figure, image, why = part.figures[part.main], "", ""
+    figure = part.figures[part.main]
+    image = ""
+    problem = ""
     try:
         with TemporaryDirectory() as folder:
             image = base64.b64encode(figure.save(Path(folder) / "figure.svg", width=_WIDTH).read_bytes()).decode()
     except ValueError as error:
-        why = str(error)
+        problem = str(error)
     return (
         templates()
         .get_template("card.html")
@@ -43,7 +45,7 @@ def card(result: Result) -> str:
             section=part,
             figure=figure,
             image=image,
-            why=why,
+            why=problem,
             style=Markup(style().replace(":root", "&")),
         )
     )

@@ -63,8 +63,8 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
     places = [run.directory.resolve() for run in runs]
     if twice := [run.directory for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
         raise ValueError(f"{twice[0]} is given twice; give each run once")
-    if held := ", ".join(map(str, saved_results(target))):
-        raise ValueError(f"{target} holds results ({held}), whose page would be replaced; choose another directory")
+    if saved := ", ".join(map(str, saved_results(target))):
+        raise ValueError(f"{target} holds results ({saved}), whose page would be replaced; choose another directory")
     written = Written(target / "index.html")
     parts: list[Part] = []
     named = dict(zip(run_names(runs), runs, strict=True))
@@ -80,13 +80,16 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
             if section is not None and not section.is_drawn:
                 continue
         for result in results.values():
-            what = f"interp {analysis} of {result.where}"
-            findings = written.attempt(what, partial(getattr, result, "findings"), lambda note: None)
+            drawing = f"interp {analysis} of {result.where}"
+            findings = written.attempt(drawing, partial(getattr, result, "findings"), lambda note: None)
             written.results += [] if findings is None else [result]
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
-    figures = {f"{one.name}_{name}": figure for _, one, part in parts for name, figure in part.figures.items()}
+    figures = {}
+    for _, declared, part in parts:
+        for name, figure in part.figures.items():
+            figures[f"{declared.name}_{name}"] = figure
     keep_figures(figures, target / "comparison")
     render(written, ", ".join(named), parts)
     return written
@@ -97,16 +100,18 @@ def _drawn(kind: type[Result], results: dict[str, Result]) -> Section | None:
     sides = kind.sides(results)
     if sides is None or not sides.figures:
         return None
-    about = {name: result.provenance for name, result in results.items()}
-    return replace(_section(sides, about), columns=kind.columns)
+    provenances = {name: result.provenance for name, result in results.items()}
+    return replace(_section(sides, provenances), columns=kind.columns)
 
 
-def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
+def _section(sides: Sides, provenances: dict[str, dict[str, Any]]) -> Section:
     numbers = sides.numbers.rename_axis("run").reset_index()
-    numbers.insert(1, "model", [Path(one["model"]).name for one in about.values()])
-    numbers.insert(2, "corpus", [one["corpus"] for one in about.values()])
-    keys = list(dict.fromkeys(key for one in about.values() for key in one))
-    values = {run: [json.dumps(one.get(key), ensure_ascii=False) for key in keys] for run, one in about.items()}
+    numbers.insert(1, "model", [Path(provenance["model"]).name for provenance in provenances.values()])
+    numbers.insert(2, "corpus", [provenance["corpus"] for provenance in provenances.values()])
+    keys = list(dict.fromkeys(key for provenance in provenances.values() for key in provenance))
+    values = {}
+    for run, provenance in provenances.items():
+        values[run] = [json.dumps(provenance.get(key), ensure_ascii=False) for key in keys]
     settings = pd.DataFrame(values, index=pd.Index(keys, name="setting"))
     return Section(
         main=next(iter(sides.figures)),
@@ -115,7 +120,7 @@ def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
         definitions=sides.definitions,
         figures=sides.figures,
         tables={"Key numbers": numbers, "Settings that differ": settings[settings.nunique(axis=1) > 1].reset_index()},
-        provenance=about,
+        provenance=provenances,
     )
 
 
@@ -123,14 +128,14 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     """The shortest distinct names for runs, from model, corpus and directory. The corpus is used only if it belongs to
     a question that all runs ask, because different questions read different data (a text, minimal pairs)."""
     models = [dict.fromkeys(Path(result.provenance["model"]).name for result in run.results.values()) for run in runs]
-    known = [list(map(", ".join, models))]
+    parts = [list(map(", ".join, models))]
     shared = [analysis for analysis in runs[0].results if all(analysis in run.results for run in runs)]
     if shared:
         corpora = [[run.results[analysis].provenance["corpus"] for run in runs] for analysis in shared]
-        known.append(max(corpora, key=lambda names: len(set(names))))
-    known.append([run.directory.resolve().name for run in runs])
-    for number in range(1, len(known) + 1):
-        for chosen in combinations(known, number):
+        parts.append(max(corpora, key=lambda names: len(set(names))))
+    parts.append([run.directory.resolve().name for run in runs])
+    for number in range(1, len(parts) + 1):
+        for chosen in combinations(parts, number):
             names = list(map(", ".join, zip(*chosen, strict=True)))
             if len(set(names)) == len(names):
                 return names

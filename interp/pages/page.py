@@ -70,7 +70,7 @@ class Run:
     results: dict[str, Result]
 
 
-class _Shown(NamedTuple):
+class _Entry(NamedTuple):
     """A part as it stands on the page: with its anchor, the name of its model, and the HTML of its answer in the
     overview (`lead`) and of the whole (`body`)."""
 
@@ -82,7 +82,7 @@ class _Shown(NamedTuple):
     lead: str = ""
     body: str = ""
 
-    def as_html(self) -> "_Shown":
+    def as_html(self) -> "_Entry":
         part = templates().get_template("part.html").module
         return self._replace(lead=part.lead(self), body=part.body(self))  # type: ignore[attr-defined]
 
@@ -96,9 +96,9 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
     Raises FileNotFoundError if there is no result.
     """
     runs = []
-    for folder, found in saved_results(directory).items():
+    for folder, analyses in saved_results(directory).items():
         results = {}
-        for name in found:
+        for name in analyses:
             try:
                 result = load(name).kind.load(folder)
                 if not {"model", "corpus"} <= set(result.provenance):
@@ -120,8 +120,8 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """The results in a directory and its subdirectories, except hidden ones."""
     root = Path(directory)
     folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
-    found = {folder: saved_names(folder) for folder in folders}
-    return {folder: held for folder, held in found.items() if held}
+    saved = {folder: saved_names(folder) for folder in folders}
+    return {folder: analyses for folder, analyses in saved.items() if analyses}
 
 
 def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:
@@ -154,9 +154,9 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
 
 def written_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Written:
     """Do what `write_page` does, and tell what could not be drawn."""
-    root, address = Path(directory), None
-    if url is not None:
-        address = _address(url)
+    root = Path(directory)
+    address = None if url is None else _address(url)
+    if address is not None:
         check_matplotlib()
         check_page(root, "index.png")
     with in_turn(root):
@@ -175,14 +175,14 @@ def _write_page(root: Path, address: str | None) -> Written:
         results = {run.directory: run.results[analysis] for run in runs if analysis in run.results}
         labels = [result.where for result in results.values()]
         for (place, result), label in zip(results.items(), labels, strict=True):
-            shown = f"{label} ({place.name})" if labels.count(label) > 1 else label
+            heading = f"{label} ({place.name})" if labels.count(label) > 1 else label
             part = written.attempt(
-                f"interp {analysis} of {shown}",
+                f"interp {analysis} of {heading}",
                 partial(_drawn, result, place / analysis, root),
                 partial(Section.undrawn, provenance=result.provenance),
             )
             written.results += [result] if part.is_drawn else []
-            parts.append((shown, load(analysis), part))
+            parts.append((heading, load(analysis), part))
     title = " · ".join(dict.fromkeys(label for label, _, _ in parts))
     drawn = [part for _, _, part in parts if part.is_drawn]
     if address is not None and drawn:
@@ -237,7 +237,7 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         url: the address of the page, if there is a picture next to it.
     """
     questions = _by_question(parts, written)
-    models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)
+    models = dict.fromkeys(entry.model for entry in _entries(questions))
     groups = {name: load(name) for name in questions}
     sections = [part for _, _, part in parts]
     scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
@@ -253,7 +253,10 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         questions=questions,
         models=list(models),
         left_out=_left_out(questions),
-        names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
+        names={
+            name: (name.replace("_", " ").capitalize(), analysis.question or analysis.title)
+            for name, analysis in groups.items()
+        },
         style=Markup(style()),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
@@ -284,36 +287,44 @@ def style() -> str:
     return _file("page.css")
 
 
-def _by_question(parts: list[Part], written: Written) -> dict[str, dict[str, list[_Shown]]]:
+def _by_question(parts: list[Part], written: Written) -> dict[str, dict[str, list[_Entry]]]:
     """The parts by question and by title of the analysis."""
-    found: dict[str, dict[str, list[_Shown]]] = {}
-    for label, analysis, part in sorted(parts, key=lambda one: names().index(one[1].group)):
-        by_title = found.setdefault(analysis.group, {})
-        beside = by_title.setdefault(analysis.title, [])
-        place = f"{analysis.group}-{[*by_title].index(analysis.title) + 1}-{len(beside) + 1}"
+    questions: dict[str, dict[str, list[_Entry]]] = {}
+    for label, analysis, part in sorted(parts, key=lambda part: names().index(part[1].group)):
+        by_title = questions.setdefault(analysis.group, {})
+        entries = by_title.setdefault(analysis.title, [])
+        place = f"{analysis.group}-{[*by_title].index(analysis.title) + 1}-{len(entries) + 1}"
         model = part.provenance.get("model")
-        shown = _Shown(place, label, Path(model).name if model else label, analysis, part)
-        what = f"interp {analysis.name} of {label}"
-        beside.append(written.attempt(what, shown.as_html, partial(_instead, shown)))
-    return found
+        entry = _Entry(place, label, Path(model).name if model else label, analysis, part)
+        drawing = f"interp {analysis.name} of {label}"
+        entries.append(written.attempt(drawing, entry.as_html, partial(_undrawn, entry)))
+    return questions
 
 
-def _instead(shown: _Shown, note: str) -> _Shown:
-    return shown._replace(section=Section.undrawn(note, {})).as_html()
+def _undrawn(entry: _Entry, note: str) -> _Entry:
+    return entry._replace(section=Section.undrawn(note, {})).as_html()
 
 
-def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Shown]]]) -> dict[tuple[str, str], str]:
+def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Entry]]]) -> dict[tuple[str, str], str]:
     """What was not asked of a model, and why, by model and name; see `interp.analyses.registry.left_out`."""
-    shown = [one for by_title in questions.values() for parts in by_title.values() for one in parts]
-    return {(one.model, name): why for one in shown for name, why in one.section.provenance.get("left_out", {}).items()}
+    reasons = {}
+    for entry in _entries(questions):
+        for name, reason in entry.section.provenance.get("left_out", {}).items():
+            reasons[entry.model, name] = reason
+    return reasons
+
+
+def _entries(questions: Mapping[str, Mapping[str, Sequence[_Entry]]]) -> list[_Entry]:
+    """All parts of a page, in its order."""
+    return [entry for by_title in questions.values() for entries in by_title.values() for entry in entries]
 
 
 def _plotly(figures: Iterable[go.Figure]) -> str:
     """plotly.js: its cartesian bundle if that has the installed version and all kinds of traces."""
     bundle = _file("plotly/plotly-cartesian.min.js")
     kinds = {trace.type for figure in figures for trace in figure.data}
-    same = f"(cartesian - minified) v{get_plotlyjs_version()}\n" in bundle[:200]
-    return bundle if same and kinds <= _CARTESIAN else get_plotlyjs()
+    is_installed_version = f"(cartesian - minified) v{get_plotlyjs_version()}\n" in bundle[:200]
+    return bundle if is_installed_version and kinds <= _CARTESIAN else get_plotlyjs()
 
 
 def _file(name: str) -> str:

@@ -56,8 +56,8 @@ def write_figures(
 
 def check_figures(formats: Sequence[str], width: float | int, style: PaperStyle) -> None:
     """Raise ValueError for a format, a width or a style that figures cannot have."""
-    for one in formats:
-        check_choice("format", one, paper.FORMATS)
+    for form in formats:
+        check_choice("format", form, paper.FORMATS)
     paper.check_look(width, style)
 
 
@@ -79,9 +79,9 @@ def written_figures(
             within = Path(run.directory.name) if len(runs) > 1 else Path()
             (folder / within).mkdir(exist_ok=True)
             for analysis, result in run.results.items():
-                what = f"interp {analysis} of {result.where}"
+                drawing = f"interp {analysis} of {result.where}"
                 part = written.attempt(
-                    what, partial(getattr, result, "section"), partial(Section.undrawn, provenance=result.provenance)
+                    drawing, partial(getattr, result, "section"), partial(Section.undrawn, provenance=result.provenance)
                 )
                 for name, figure in part.figures.items():
                     files = [within / f"{analysis}_{name}.{ending}" for ending in formats]

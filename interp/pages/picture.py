@@ -17,7 +17,8 @@ from interp.support.words import sentence
 
 __all__ = ["write_picture"]
 
-_INCHES, _DOTS = (12.0, 6.3), 100  # 1,200 by 630 pixels, as other sites expect
+_INCHES = (12.0, 6.3)
+_DOTS = 100  # an inch: 1,200 by 630 pixels, as other sites expect
 _DRAWN = 3.3  # inches of the figure, at which its type is as large as that of the text
 _SPACED = 1.25
 _WIDE = 540  # letters of one-point type in a line

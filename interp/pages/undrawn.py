@@ -25,12 +25,12 @@ class Written:
     results: list[Result] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def attempt(self, what: str, draw: Callable[[], _T], instead: Callable[[str], _T]) -> _T:
+    def attempt(self, drawing: str, draw: Callable[[], _T], instead: Callable[[str], _T]) -> _T:
         """What `draw` returns, or `instead` of it something made from the note on why it failed. The note is also
         given as a warning. With INTERP_STRICT=1 the exception is raised; with INTERP_DEBUG=1 it is printed.
 
         Args:
-            what: what is drawn, as the beginning of a sentence.
+            drawing: what is drawn, as the beginning of a sentence.
         """
         try:
             return draw()
@@ -43,7 +43,7 @@ class Written:
                 (frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)
             ]
             where = [f"{name}, line {line}" for name, line in places if name.startswith("interp.")][-1]
-            note = f"{what} could not be drawn ({type(error).__name__}: {error}; {where}). {_ADVICE}"
+            note = f"{drawing} could not be drawn ({type(error).__name__}: {error}; {where}). {_ADVICE}"
             self.notes.append(note)
             warn(note)
             return instead(note)

@@ -11,7 +11,7 @@ from toys import with_tables
 
 from interp.analyses.registry import load
 from interp.figures.section import Section
-from interp.pages.page import _Shown
+from interp.pages.page import _Entry
 from interp.results.columns import _with_ends, displayed
 from interp.results.exports import written_as
 
@@ -22,7 +22,7 @@ RESULTS += DECODERS
 
 
 def as_html(part: Section, analysis: str) -> str:
-    return _Shown("a", "label", "model", load(analysis), part).as_html().body
+    return _Entry("a", "label", "model", load(analysis), part).as_html().body
 
 
 def measured(table: pd.DataFrame) -> list[str]:

@@ -231,7 +231,7 @@ def test_a_bridge_gives_the_numbers_of_a_hooked_model(explored, tmp_path, monkey
         (attention, {"text": TEXT, "layer": 1, "removed": [3]}),
         (frequency, {"text": "The boy", "scale": 0.5}),
         (probability, {"token": "␣himself", "ratio": 2}),
-        (grammar, {"one": TEXT, "other": OTHER}),
+        (grammar, {"first": TEXT, "second": OTHER}),
     ]:
         one, other = (panel(found, **how).numbers for found in (hooked, bridge))
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)

@@ -70,25 +70,25 @@ def application(subject: Subject, prefix: str) -> Dash:
 
 def _answering(app: Dash, key: str, panel: Panel, subject: Subject, lock: threading.Lock) -> None:
     """Let a panel answer when a control changes, and save what it shows."""
-    values = [(name, "value") for name in panel.inputs]
+    controls = [(name, "value") for name in panel.inputs]
 
-    @app.callback(Output(f"{key}-shown", "children"), *[Input(*one) for one in values], Input("dark", "data"))
-    def show(*given: Any) -> list[Component]:
-        *chosen, dark = given
+    @app.callback(Output(f"{key}-shown", "children"), *[Input(*control) for control in controls], Input("dark", "data"))
+    def show(*arguments: Any) -> list[Component]:
+        *chosen, dark = arguments
         try:
             caveats: list[str] = []
             with lock, collecting(caveats):
                 answer = panel.answer(subject, *chosen)
             return [*map(caveat, caveats), *shown(key, answer, dark=bool(dark))]
         except (ValueError, TypeError) as error:
-            said = str(error)
+            message = str(error)
         except Exception as error:
             traceback.print_exc()
-            said = f"{type(error).__name__}: {error}; this is probably a mistake in interp: please report it"
-        return [caveat(said)]
+            message = f"{type(error).__name__}: {error}; this is probably a mistake in interp: please report it"
+        return [caveat(message)]
 
     @app.callback(
-        Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *[State(*one) for one in values],
+        Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *[State(*control) for control in controls],
         prevent_initial_call=True,
     )  # fmt: skip
     def save(_: int, *chosen: Any) -> Any:
@@ -130,8 +130,9 @@ def _choosing(app: Dash, subject: Subject) -> None:
             return ", ".join(map(str, outliers[outliers["state"] == layer]["dim"].tolist()))
         if not click:
             return no_update
-        dim, known = str(click["points"][0]["x"]), re.findall("[0-9]+", text or "")
-        return ", ".join([one for one in known if one != dim] if dim in known else [*known, dim])
+        dim = str(click["points"][0]["x"])
+        dims = re.findall("[0-9]+", text or "")
+        return ", ".join([number for number in dims if number != dim] if dim in dims else [*dims, dim])
 
 
 def _layout(subject: Subject, name: str, by_name: dict[str, Panel]) -> Component:
@@ -155,8 +156,10 @@ def _layout(subject: Subject, name: str, by_name: dict[str, Panel]) -> Component
 
 def _section(key: str, panel: Panel) -> Component:
     controls = [
-        html.Div([html.Label(label, htmlFor=one.id), one] if label else one, className=f"control {one.id}")
-        for label, one in panel.controls.items()
+        html.Div(
+            [html.Label(label, htmlFor=control.id), control] if label else control, className=f"control {control.id}"
+        )
+        for label, control in panel.controls.items()
     ]
     save = html.Button("Save as HTML", id=f"{key}-save", className="tool", type="button")
     result = html.Div(id=f"{key}-shown", className="shown", **aria(live="polite"))

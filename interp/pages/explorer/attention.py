@@ -50,7 +50,7 @@ score = next(part[0, head, query - rows.start, key] for rows, _, part in parts i
 """
 
 
-class _Seen(NamedTuple):
+class _HeadStates(NamedTuple):
     """The queries and keys of a block before rotation, and its attention patterns."""
 
     q: Float[Tensor, "1 pos head d_head"]
@@ -83,8 +83,8 @@ def attention(
     check_layers(model, [layer])
     _check("head", head, model.cfg.n_heads)
     recipe = ablate_dims(model, layer, list(removed), where=where) if removed else []
-    plain = _seen(model, ids, layer, [])
-    edited = _seen(model, ids, layer, recipe) if removed else plain
+    plain = _head_states(model, ids, layer, [])
+    edited = _head_states(model, ids, layer, recipe) if removed else plain
     query = len(ids) - 1 - is_encoder(model) if query is None else query
     _check("position of the query", query, len(ids))
     key = int(plain.pattern[head, query].argmax()) if key is None else key
@@ -98,10 +98,11 @@ def attention(
     drawn = {"pattern": figures.pattern(after, names, title, (query, key), without)}
     removal = f"interp.hooks.ablate_dims(model, layer, {list(removed)}, where={where!r})" if removed else "[]"
     lines = _PATTERN.format(text=text, layer=layer, head=head, query=query, key=key, recipe=removal)
-    tables, numbers = {}, {"attention": float(after[query, key])}
+    tables = {}
+    numbers = {"attention": float(after[query, key])}
     try:
         table = _contributions(subject, ids, layer, head, query, key, removed)
-        trained, score = (_score(model, layer, seen, head, query, key) for seen in (plain, edited))
+        trained, score = (_score(model, layer, states, head, query, key) for states in (plain, edited))
     except ValueError as error:
         notes.append(f"Its score is not shown by dimension: {error}.")
     else:
@@ -123,9 +124,9 @@ def attention(
 _PLACE = {"keys": "keys", "queries": "queries", "residual": "residual stream"}
 
 
-def _check(what: str, number: int, n: int) -> None:
+def _check(noun: str, number: int, n: int) -> None:
     if not 0 <= number < n:
-        raise ValueError(f"expected a {what} in 0 … {n - 1}, found {number}")
+        raise ValueError(f"expected a {noun} in 0 … {n - 1}, found {number}")
 
 
 def _change(before: float, after: float, without: str, form: str) -> str:
@@ -133,7 +134,7 @@ def _change(before: float, after: float, without: str, form: str) -> str:
 
 
 @torch.no_grad()
-def _seen(model: Model, ids: list[int], layer: int, recipe: Recipe) -> _Seen:
+def _head_states(model: Model, ids: list[int], layer: int, recipe: Recipe) -> _HeadStates:
     """What a block's attention makes of a sentence, with a recipe."""
     q: dict[str, Tensor] = {}
     k: dict[str, Tensor] = {}
@@ -141,14 +142,16 @@ def _seen(model: Model, ids: list[int], layer: int, recipe: Recipe) -> _Seen:
     sites = capture(model, "q", q, layer=layer) + capture(model, "k", k, layer=layer)
     with running(model, [*recipe, *sites, *capture(model, "pattern", pattern, layer=layer)]):
         forward(model, Batch.of([ids]).to(model.W_U.device), layer + 1)
-    [queries], [keys], [shown] = q.values(), k.values(), pattern.values()
-    return _Seen(queries, keys, shown[0].float().cpu().numpy())
+    [queries] = q.values()
+    [keys] = k.values()
+    [patterns] = pattern.values()
+    return _HeadStates(queries, keys, patterns[0].float().cpu().numpy())
 
 
-def _score(model: Model, layer: int, seen: _Seen, head: int, query: int, key: int) -> float:
+def _score(model: Model, layer: int, states: _HeadStates, head: int, query: int, key: int) -> float:
     """The score of a query and a key in nats, −∞ if the query does not see the key."""
-    real = torch.ones(seen.q.shape[:2], dtype=torch.bool, device=seen.q.device)
-    parts = qk_circuit(model, layer).scores(seen.q, seen.k, real)
+    real = torch.ones(states.q.shape[:2], dtype=torch.bool, device=states.q.device)
+    parts = qk_circuit(model, layer).scores(states.q, states.k, real)
     return next(float(part[0, head, query - rows.start, key]) for rows, _, part in parts if query < rows.stop)
 
 

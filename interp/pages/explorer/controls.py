@@ -33,7 +33,7 @@ class Panel:
     @property
     def inputs(self) -> list[str]:
         """The names of the controls that have a value."""
-        return [one.id for one in self.controls.values() if not isinstance(one, html.Button)]
+        return [control.id for control in self.controls.values() if not isinstance(control, html.Button)]
 
 
 def panels(subject: Subject) -> dict[str, Panel]:
@@ -48,7 +48,7 @@ def panels(subject: Subject) -> dict[str, Panel]:
         "marks": {0: "0", 1: "1", 2: "2"},
         "updatemode": "mouseup",
     }
-    seen = {
+    pattern = {
         "Sentence": dcc.Input(id="attention-text", value=_SENTENCES[0], **text),
         f"Block, 0 to {cfg.n_layers - 1}": dcc.Input(id="attention-layer", value=0, max=cfg.n_layers - 1, **layers),
         f"Head, 0 to {cfg.n_heads - 1}": dcc.Input(id="attention-head", value=0, max=cfg.n_heads - 1, **layers),
@@ -58,7 +58,7 @@ def panels(subject: Subject) -> dict[str, Panel]:
         "": html.Button("Remove the outliers", id="attention-outliers", className="tool", type="button"),
         "Removed from": dcc.RadioItems(["keys", "queries", "residual"], "keys", id="attention-where", inline=True),
     }
-    ways = {
+    steering = {
         "Token (␣ is a space)": dcc.Input(id="probability-token", value=example_token(subject), **text),
         "Factor": dcc.Input(id="probability-ratio", value=2, type="number", min=0, step="any", debounce=True),
         "Weights of the dimensions": dcc.RadioItems(list(WEIGHTS), WEIGHTS[0], id="probability-weights", inline=True),
@@ -77,9 +77,11 @@ def panels(subject: Subject) -> dict[str, Panel]:
         "λ": dcc.Slider(id="frequency-scale", value=0, **scales),
     }
     return {
-        "attention": Panel("Attention", "Which dimensions make an attention score?", "attention", seen, _attend),
+        "attention": Panel("Attention", "Which dimensions make an attention score?", "attention", pattern, _attend),
         "frequency": Panel("Frequency", "What does b_LN or E[h] do to frequent words?", "frequency", prompt, _scale),
-        "probability": Panel("Token probability", "How is one token made more probable?", "encoding", ways, _multiply),
+        "probability": Panel(
+            "Token probability", "How is one token made more probable?", "encoding", steering, _multiply
+        ),
         "grammar": Panel("Grammar", "Which of two sentences is more probable?", "probing", pair, _compare),
     }
 
@@ -91,8 +93,8 @@ def _attend(
     if layer is None or head is None:
         cfg = subject.model.cfg
         raise ValueError(f"expected a block in 0 … {cfg.n_layers - 1} and a head in 0 … {cfg.n_heads - 1}")
-    chosen: dict[str, Any] = {"layer": layer, "head": head, "query": query, "key": key}
-    return attention(subject, text or "", **chosen, removed=_dims(removed), where=where)
+    options: dict[str, Any] = {"layer": layer, "head": head, "query": query, "key": key}
+    return attention(subject, text or "", **options, removed=_dims(removed), where=where)
 
 
 def _scale(subject: Subject, text: str, scale: float) -> Answer:
@@ -105,9 +107,9 @@ def _multiply(subject: Subject, token: str, ratio: float | None, weights: Any) -
     return probability(subject, token, ratio=ratio, weights=weights)
 
 
-def _compare(subject: Subject, one: str, other: str, probe: str | None = None) -> Answer:
+def _compare(subject: Subject, first: str, second: str, probe: str | None = None) -> Answer:
     state, _, task = (probe or "").partition(" ")
-    return grammar(subject, one or "", other or "", probe_of=(task, int(state)) if probe else None)
+    return grammar(subject, first or "", second or "", probe_of=(task, int(state)) if probe else None)
 
 
 def _dims(text: str | None) -> list[int]:

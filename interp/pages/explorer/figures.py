@@ -66,10 +66,13 @@ def _add_tokens(
     step = -(-len(tokens) // _MOST_LABELS)
     places = list(range(0, len(tokens), step))
     names = [plain_token(_short(tokens[place])) for place in places]
-    shown = np.array([plain_token(_short(token)) for token in tokens], dtype=object)
-    more = {"customdata": np.broadcast_to(shown[:, None], values.shape), "text": np.broadcast_to(shown, values.shape)}
+    labels = np.array([plain_token(_short(token)) for token in tokens], dtype=object)
+    texts = {
+        "customdata": np.broadcast_to(labels[:, None], values.shape),
+        "text": np.broadcast_to(labels, values.shape),
+    }
     hover = f"%{{customdata}} (%{{y}}) → %{{text}} (%{{x}})<br>{hover}<extra></extra>"
-    out.add_heatmap(z=values.round(4), hovertemplate=hover, colorbar_thickness=12, **more, **look)
+    out.add_heatmap(z=values.round(4), hovertemplate=hover, colorbar_thickness=12, **texts, **look)
     ticks = {"tickmode": "array", "tickvals": places, "ticktext": names, "showgrid": False, "constrain": "domain"}
     out.update_xaxes(ticks, tickangle=-60)
     out.update_yaxes(ticks, autorange="reversed", scaleanchor="x")
@@ -84,15 +87,15 @@ def contributions(table: pd.DataFrame, pair: str) -> Figure:
     """The largest contributions of dimensions to a score."""
     subtitle = "in nats, as trained" + ("; hatched: removed" if table["removed"].any() else "")
     out = figure(f"What makes the score of {plain(pair)}", "dimension", "contribution", subtitle=subtitle)
-    shown = table.head(_MOST_DIMENSIONS)
+    largest = table.head(_MOST_DIMENSIONS)
     for outlier, style in _KINDS.items():
-        part = shown[shown["outlier"] == outlier]
+        part = largest[largest["outlier"] == outlier]
         if len(part):
             look = {"name": style["name"], "marker_color": style["color"]}
             look["marker_pattern_shape"] = np.where(part["removed"], "/", "").tolist()
             hover = "dimension %{x}<br>%{y:+.4f} nats<extra></extra>"
             out.add_bar(x=part["dim"].astype(str), y=part["contribution"], hovertemplate=hover, **look)
-    order = shown["dim"].astype(str).tolist()
+    order = largest["dim"].astype(str).tolist()
     return out.update_xaxes(type="category", categoryorder="array", categoryarray=order).update_layout(height=360)
 
 
@@ -103,16 +106,17 @@ def frequencies(table: pd.DataFrame, scale: float, bias: str) -> Figure:
     out = figure(
         "Predicted probability and word frequency", "word frequency u(w)", "probability p(w)", subtitle=subtitle
     )
-    seen = table[table["unigram"] > 0].sort_values("unigram")
+    types = table[table["unigram"] > 0].sort_values("unigram")
     styles = scale_styles(pd.Series([scale, 1.0]))
-    hover, points = "u = %{x:.2g}<br>p = %{y:.2g}", {"color": styles[scale]["color"]}
-    add_types(out, seen, seen["unigram"], seen["scaled"], points, hover)
-    edges = np.geomspace(seen["unigram"].min(), seen["unigram"].max() * (1 + 1e-9), _BINS + 1)
-    bins = np.searchsorted(edges, seen["unigram"], side="right") - 1
+    hover = "u = %{x:.2g}<br>p = %{y:.2g}"
+    points = {"color": styles[scale]["color"]}
+    add_types(out, types, types["unigram"], types["scaled"], points, hover)
+    edges = np.geomspace(types["unigram"].min(), types["unigram"].max() * (1 + 1e-9), _BINS + 1)
+    bins = np.searchsorted(edges, types["unigram"], side="right") - 1
     centres = np.sqrt(edges[:-1] * edges[1:])
-    for of, column in {scale: "scaled", 1.0: "as_trained"}.items():
-        means = np.log(seen[column]).groupby(bins).mean().map(np.exp)
-        style = styles[of] | {"name": styles[of]["name"] + (" (as trained)" if of == 1 else "")}
+    for factor, column in {scale: "scaled", 1.0: "as_trained"}.items():
+        means = np.log(types[column]).groupby(bins).mean().map(np.exp)
+        style = styles[factor] | {"name": styles[factor]["name"] + (" (as trained)" if factor == 1 else "")}
         add_series(out, means.set_axis(centres[means.index]), style, hover=hover)
     add_equal(out, edges[0], edges[-1], "p = u")
     return out.update_xaxes(LOG).update_yaxes(LOG)
@@ -139,14 +143,13 @@ def surprisal(words: pd.DataFrame) -> Figure:
     """The surprisal of each word of two sentences."""
     out = panels("Surprisal of every word", "word", subtitle="−log p, in nats")
     for column, (sentence, part) in enumerate(words.groupby("sentence", sort=False), start=1):
-        name, colour = f"{sentence} sentence", COLOURS[column - 1]
         texts = [plain_token(_short(text)) for text in part["text"]]
         hover = "%{customdata}<br>%{y:.3f} nats<extra></extra>"
-        more = {"name": name, "marker_color": colour, "hovertemplate": hover, "customdata": texts}
-        out.add_bar(x=part["word"], y=part["surprisal"], row=1, col=column, **more)
+        look = {"name": f"{sentence} sentence", "marker_color": COLOURS[column - 1], "customdata": texts}
+        out.add_bar(x=part["word"], y=part["surprisal"], hovertemplate=hover, row=1, col=column, **look)
         out.update_xaxes(tickmode="array", tickvals=part["word"], ticktext=texts, tickangle=-60, row=1, col=column)
-    most = float(words["surprisal"].max())
-    return out.update_yaxes(title_text="surprisal", range=[0, 1.05 * most if most > 0 else 1])
+    largest = float(words["surprisal"].max())
+    return out.update_yaxes(title_text="surprisal", range=[0, 1.05 * largest if largest > 0 else 1])
 
 
 def probe_scores(scores: pd.DataFrame, title: str, place: str) -> Figure:

@@ -27,7 +27,7 @@ probed = [interp.probing.token_scores(model, probe, sentence) for sentence in se
 """
 
 
-def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int] | None = None) -> Answer:
+def grammar(subject: Subject, first: str, second: str, *, probe_of: tuple[str, int] | None = None) -> Answer:
     """The log-probabilities of two sentences, the surprisal of their words, and a probe's score at every token.
 
     Args:
@@ -35,17 +35,18 @@ def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int]
 
     Raises the errors of `interp.analyses.probing.scores.word_surprisal`, and of `interp.probing.probe`.
     """
-    model, sentences = subject.model, [one, other]
+    model = subject.model
+    sentences = [first, second]
     for sentence in sentences:
         token_ids(model, sentence)
     scores = sentence_scores(model, sentences, progress=False)
     words = word_surprisal(model, sentences, progress=False)
-    apart = float(scores["sum"][0] - scores["sum"][1])
-    which = "first" if apart > 0 else "second"
+    difference = float(scores["sum"][0] - scores["sum"][1])
+    likelier = "first" if difference > 0 else "second"
     notes = [
-        f"The {which} sentence is more probable, by {printed(abs(apart), '{:.3f}')} nats "
+        f"The {likelier} sentence is more probable, by {printed(abs(difference), '{:.3f}')} nats "
         f"({printed(scores['sum'][0], '{:.3f}')} and {printed(scores['sum'][1], '{:.3f}')})."
-        if apart
+        if difference
         else f"Both sentences have the same probability ({printed(scores['sum'][0], '{:.3f}')} nats)."
     ]
     if words["surprisal"].isna().any():
@@ -60,11 +61,11 @@ def grammar(subject: Subject, one: str, other: str, *, probe_of: tuple[str, int]
         parts = []
         for name, sentence in zip(_NAMES, sentences, strict=True):
             tokens, values = token_scores(model, trained, sentence)
-            named = {"sentence": name, "position": range(len(tokens)), "token": tokens}
-            parts.append(pd.DataFrame(named | {"score": values}))
+            columns = {"sentence": name, "position": range(len(tokens)), "token": tokens, "score": values}
+            parts.append(pd.DataFrame(columns))
         probed = pd.concat(parts, ignore_index=True)
         place = _TRAINED_AT.get(subject.probes.provenance.get("position", ""), "another token")
         drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}", place)
         tables["Score of the probe at every token"] = probed
         lines += _PROBE.format(probing=subject.probing, task=task, state=state)
-    return Answer(notes, drawn, tables, code(subject, lines), {"apart": apart})
+    return Answer(notes, drawn, tables, code(subject, lines), {"apart": difference})

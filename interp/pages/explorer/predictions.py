@@ -181,10 +181,13 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
     table = pd.DataFrame(rows, columns=["way", "weights", "requested", "achieved"])
     table = table.assign(requested_ratio=ratio, achieved_ratio=table["achieved"] / p)
     possible = _RATIOS[_RATIOS * p < 1]
-    points = [(way, one, steered.achieved(way, weights, one) / p) for way in _SHIFTS for one in possible.tolist()]
+    points = []
+    for way in _SHIFTS:
+        for requested in possible.tolist():
+            points.append((way, requested, steered.achieved(way, weights, requested) / p))
     curve = pd.DataFrame(points, columns=["way", "requested", "achieved"])
-    shown = table[(table["way"] == "constant") | (table["weights"] == weights)]
-    achieved = shown["achieved"].iloc[0]
+    chosen = table[(table["way"] == "constant") | (table["weights"] == weights)]
+    achieved = chosen["achieved"].iloc[0]
     notes = [
         f"{name} has a mean probability of {p:.3g} on the prepared text; {ratio * p:.3g} is requested (× {ratio:g}), "
         f"and steering along A achieves {achieved:.3g} (× {achieved / p:.3g}).",
@@ -192,25 +195,25 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
         "(“weights” says how u is spread over the dimensions); constant adds log(factor) to its logit. "
         'interp.encoding.steer(…, shift="exact") finds the constant that achieves what is requested.',
     ]
-    asked = {"token_id": token_id, "ratio": ratio, "chosen": weights}
-    lines = _STEER.format(reading=subject.reading, weights=list(WEIGHTS), **asked)
-    drawn, tables = {"steering": figures.achieved(curve, shown, name)}, {"Requested and achieved": table}
+    arguments = {"token_id": token_id, "ratio": ratio, "chosen": weights}
+    lines = _STEER.format(reading=subject.reading, weights=list(WEIGHTS), **arguments)
+    drawn, tables = {"steering": figures.achieved(curve, chosen, name)}, {"Requested and achieved": table}
     return Answer(notes, drawn, tables, code(subject, lines), {"achieved": float(achieved)})
 
 
 @torch.no_grad()
-def _steered(model: Model, read: Prepared, fit: Fit, token_id: int) -> _Steered:
+def _steered(model: Model, text: Prepared, fit: Fit, token_id: int) -> _Steered:
     """The log-odds of a token from the inputs of the unembedding, and the projections of these on each u."""
-    assert read.inputs is not None
-    assert read.log_Z is not None
+    assert text.inputs is not None
+    assert text.log_Z is not None
     head = prediction_head(model)
     weight = head.unscaled[:, token_id].to(head.wide).cpu()
-    unembedded = read.inputs.to(head.wide) @ weight
+    unembedded = text.inputs.to(head.wide) @ weight
     unembedded = unembedded + (head.b_U[token_id].to(head.wide).cpu() / head.scale)
-    log_p = head.finished(unembedded).double() - read.log_Z
+    log_p = head.finished(unembedded).double() - text.log_Z
     odds = log_p - torch.log1p(-log_p.exp().clamp(max=1 - 1e-15))
-    h = read.inputs.double()
-    return _Steered(odds, {one: h @ torch.from_numpy(steering_direction(fit, one)) for one in WEIGHTS})
+    h = text.inputs.double()
+    return _Steered(odds, {weights: h @ torch.from_numpy(steering_direction(fit, weights)) for weights in WEIGHTS})
 
 
 def example_token(subject: Subject) -> str:

@@ -94,9 +94,9 @@ def first_texts(corpus: str) -> Corpus:
     return load(corpus, limit=1 + sum(1 for _ in _below(sizes, _CHARACTERS)))
 
 
-def _below(increasing: Iterator[int], most: int) -> Iterator[int]:
+def _below(increasing: Iterator[int], limit: int) -> Iterator[int]:
     for number in increasing:
-        if number >= most:
+        if number >= limit:
             return
         yield number
 
@@ -111,19 +111,19 @@ def prepared(model: Model, text: Corpus, *, directory: Path | None = None, progr
     Raises ValueError for a model without a tokenizer.
     """
     plain = batches(model, text)
-    known = identity(model, text=plain.settings)
-    place = (cache() if directory is None else directory) / f"{known['weights']}-{plain.settings['fingerprint']}"
-    checkpoint = Checkpoint(place.with_suffix(".safetensors"), known)
+    identifiers = identity(model, text=plain.settings)
+    place = (cache() if directory is None else directory) / f"{identifiers['weights']}-{plain.settings['fingerprint']}"
+    checkpoint = Checkpoint(place.with_suffix(".safetensors"), identifiers)
     try:
         tensors, done = checkpoint.load()
         if done is None:
             return _unpacked(model, text, tensors)
     except ValueError:  # of another version, or damaged
         pass
-    found = _read(model, text, progress)
-    if found.fit is not None:
-        checkpoint.save(_packed(found))
-    return found
+    content = _read(model, text, progress)
+    if content.fit is not None:
+        checkpoint.save(_packed(content))
+    return content
 
 
 def cache() -> Path:
@@ -134,8 +134,8 @@ def cache() -> Path:
 def _read(model: Model, text: Corpus, progress: bool) -> Prepared:
     try:
         passes = side_by_side(_outliers(model, text), fit.passes(model, text), _head_inputs(model, text))
-        outliers, found, inputs = execute(model, passes, progress=progress)
-        return Prepared(outliers, found, inputs.inputs, inputs.log_Z)
+        outliers, token_fit, inputs = execute(model, passes, progress=progress)
+        return Prepared(outliers, token_fit, inputs.inputs, inputs.log_Z)
     except ValueError as error:
         outliers = execute(model, _outliers(model, text), progress=progress)
         return Prepared(outliers, why_no_fit=str(error))
@@ -153,12 +153,12 @@ def _head_inputs(model: Model, text: Corpus) -> Passes[HeadInputs]:
     return observer
 
 
-def _packed(found: Prepared) -> dict[str, Tensor]:
+def _packed(content: Prepared) -> dict[str, Tensor]:
     """Arrays as tensors, tables as the bytes of Parquet files, and everything else as those of JSON."""
-    values = {field.name: getattr(found.fit, field.name) for field in fields(Fit) if field.name != "batches"}
+    values = {field.name: getattr(content.fit, field.name) for field in fields(Fit) if field.name != "batches"}
     fitted = asdict(values.pop("fitted"))
-    values |= {"slope": fitted.pop("slope"), "fitted": fitted}
-    values |= {"outliers": found.outliers, "inputs": found.inputs, "log_Z": found.log_Z}
+    values.update(slope=fitted.pop("slope"), fitted=fitted)
+    values.update(outliers=content.outliers, inputs=content.inputs, log_Z=content.log_Z)
     return {name: _tensor(value) for name, value in values.items()}
 
 
@@ -179,7 +179,7 @@ def _unpacked(model: Model, text: Corpus, tensors: dict[str, Tensor]) -> Prepare
         return json.loads(tensors[name].numpy().tobytes())
 
     arrays = {name: tensors[name].numpy() for name in ("alpha", "used", "components", "mean_input")}
-    found = Fit(
+    token_fit = Fit(
         **arrays,
         fitted=Regression(slope=tensors["slope"].numpy(), **value("fitted")),
         n_tokens=value("n_tokens"),
@@ -190,4 +190,4 @@ def _unpacked(model: Model, text: Corpus, tensors: dict[str, Tensor]) -> Prepare
         theory=table("theory"),
         intervals=value("intervals"),
     )
-    return Prepared(table("outliers"), found, tensors["inputs"], tensors["log_Z"])
+    return Prepared(table("outliers"), token_fit, tensors["inputs"], tensors["log_Z"])

@@ -31,18 +31,19 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def served(subject: Subject, taken: socket.socket) -> tuple[BaseWSGIServer, str]:
+def served(subject: Subject, listener: socket.socket) -> tuple[BaseWSGIServer, str]:
     """A server that is ready to run (`serve_forever`), and the address of the page.
 
     Args:
-        taken: the socket of `listening`, which the server takes over.
+        listener: the socket of `listening`, which the server takes over.
     """
-    port, token = taken.getsockname()[1], secrets.token_urlsafe(16)
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(16)
     app = application(subject, f"/{token}/")
     flask_app: flask.Flask = app.server
     flask_app.before_request(_refusing(token, port))
     flask_app.after_request(_policy(app.csp_hashes()))
-    server = make_server(_HOST, port, flask_app, threaded=True, request_handler=_Quiet, fd=taken.fileno())
+    server = make_server(_HOST, port, flask_app, threaded=True, request_handler=_Quiet, fd=listener.fileno())
     return server, f"http://{_HOST}:{port}/{token}/"
 
 
@@ -57,8 +58,9 @@ def listening(port: int) -> socket.socket:
     try:
         return socket.create_server((_HOST, port))
     except OSError as error:
-        what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({os.strerror(error.errno or 0)})"
-        raise ValueError(f"port {port} of this machine {what}; choose another --port, or 0 for any") from None
+        is_taken = error.errno == errno.EADDRINUSE
+        problem = "is in use" if is_taken else f"cannot be used ({os.strerror(error.errno or 0)})"
+        raise ValueError(f"port {port} of this machine {problem}; choose another --port, or 0 for any") from None
 
 
 def _refusing(token: str, port: int) -> Callable[[], Any]:
@@ -68,9 +70,9 @@ def _refusing(token: str, port: int) -> Callable[[], Any]:
     def refuse() -> Any:
         headers = flask.request.headers
         origin = headers.get("Origin")
-        known = origin is None or origin.removeprefix("http://") in hosts
+        is_own = origin is None or origin.removeprefix("http://") in hosts
         first = flask.request.path.split("/")[1]
-        if headers.get("Host") in hosts and known and hmac.compare_digest(first.encode(), token.encode()):
+        if headers.get("Host") in hosts and is_own and hmac.compare_digest(first.encode(), token.encode()):
             return None
         return "Refused: open the address that interp explore printed.", 403
 

@@ -43,7 +43,7 @@ _COLUMNS = {
 
 def shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
     """What is shown of an answer."""
-    first, *others = answer.notes
+    first, *further = answer.notes
     code = html.Details(
         [
             html.Summary("Show the code"),
@@ -53,8 +53,8 @@ def shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
     )
     return [
         html.P(first, className="said"),
-        *(html.P(note) for note in others),
-        html.Div([_graph(key, name, one, dark) for name, one in answer.figures.items()], className="figures"),
+        *(html.P(note) for note in further),
+        html.Div([_graph(key, name, figure, dark) for name, figure in answer.figures.items()], className="figures"),
         *(_sheet(heading, table) for heading, table in answer.tables.items()),
         code,
     ]
@@ -62,7 +62,8 @@ def shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
 
 def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
     """A figure below its caption."""
-    title, subtitle = plain_title(figure), figure.layout.title.subtitle.text or ""
+    title = plain_title(figure)
+    subtitle = figure.layout.title.subtitle.text or ""
     drawn = figure.to_dict()
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     top = 44 if any(trace.name for trace in figure.data) else 14
@@ -95,8 +96,8 @@ def _sheet(heading: str, table: Any) -> Component:
     """The first rows of a table."""
     columns = displayed(table.head(_MOST_ROWS), _COLUMNS)
     size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
-    head = [html.Th(one.heading.label, title=one.heading.meaning, scope="col") for one in columns]
-    kinds = ["number" if one.numeric else "" for one in columns]
+    head = [html.Th(column.heading.label, title=column.heading.meaning, scope="col") for column in columns]
+    kinds = ["number" if column.numeric else "" for column in columns]
     body = [
         html.Tr([html.Td(cell, className=kind) for cell, kind in zip(row, kinds, strict=True)])
         for row in zip(*map(_cells, columns), strict=True)
@@ -120,7 +121,7 @@ def caveat(text: str) -> Component:
 
 def saved_page(subject: Subject, analysis: str, answer: Answer) -> str:
     """What a panel shows, as a page of its own."""
-    about = provenance(subject.model, {"prepared_text": subject.reading})
+    settings = provenance(subject.model, {"prepared_text": subject.reading})
     section = Section(
         main=next(iter(answer.figures)),
         findings=(),
@@ -128,11 +129,11 @@ def saved_page(subject: Subject, analysis: str, answer: Answer) -> str:
         definitions={},
         figures=answer.figures,
         tables=answer.tables,
-        provenance=about,
+        provenance=settings,
         columns=_COLUMNS,
         code=answer.code,
     )
-    name = short_name(about["model"])
+    name = short_name(settings["model"])
     with tempfile.TemporaryDirectory() as directory:
         written = Written(Path(directory) / "index.html")
         render(written, name, [(name, load(analysis), section)])

@@ -63,11 +63,11 @@ def subject(model: str, options: Mapping[str, Any], *, corpus: str = "bundled", 
     Raises the errors of `interp.load`, ValueError for a model without a tokenizer, and FileNotFoundError or ValueError
     for a directory without a run of probing, or with one of a model with other weights.
     """
-    found = None if probes is None else load_result(probes, "probing")
+    run = None if probes is None else load_result(probes, "probing")
     loaded = load(model, **options)
-    if found is not None and found.provenance["weight_hash"] != weight_hash(loaded):
-        what = f"the run in {probes} is of {found.provenance['model']}, whose weights are not those of {model}"
-        raise ValueError(f"{what}; probe this model (interp probing), or leave --probes out")
+    if run is not None and run.provenance["weight_hash"] != weight_hash(loaded):
+        problem = f"the run in {probes} is of {run.provenance['model']}, whose weights are not those of {model}"
+        raise ValueError(f"{problem}; probe this model (interp probing), or leave --probes out")
     text = first_texts(corpus)
     named = "".join(f", {name}={value!r}" for name, value in options.items())
     return Subject(
@@ -76,7 +76,7 @@ def subject(model: str, options: Mapping[str, Any], *, corpus: str = "bundled", 
         reading=f"interp.corpora.load({corpus!r}, limit={text.limit})",
         prepared=prepared(loaded, text),
         unigram=unigrams_of(loaded, batches(loaded, text)),
-        probes=found if isinstance(found, Sweep) else None,
+        probes=run if isinstance(run, Sweep) else None,
         probing=f"interp.load_result({str(probes)!r}, 'probing')",
     )
 
@@ -94,9 +94,9 @@ def token_ids(model: Model, text: str) -> list[int]:
     return ids
 
 
-def code(of: Subject, lines: str) -> str:
+def code(explored: Subject, lines: str) -> str:
     """A cell of a notebook: imports, the line that loads the model, and the other lines."""
-    given = [line for line in lines.splitlines() if line]
-    imports = [line for line in given if line.startswith(("import ", "from "))]
-    others = [line for line in given if line not in imports]
-    return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {of.loading}", *others, ""])
+    statements = [line for line in lines.splitlines() if line]
+    imports = [line for line in statements if line.startswith(("import ", "from "))]
+    body = [line for line in statements if line not in imports]
+    return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {explored.loading}", *body, ""])
