@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from naming import naming
 
+import interp
 from interp.analyses.encoding.training import COLUMNS, halfway
 
 
@@ -37,3 +38,10 @@ def test_the_order_of_checkpoints_does_not_matter():
 def test_two_checkpoints_are_too_few():
     with pytest.raises(ValueError, match=naming(2, 3)):
         halfway(run_of().iloc[:2])
+
+
+def test_the_page_of_a_model_with_a_table_of_its_training_says_so():
+    model = interp.load("tiny-bert")
+    options = {"orders": ["random"], "bases": ["axis"], "ratios": [2], "limit": 3, "progress": False}
+    [note] = [note for note in interp.encoding.study(model, "bundled", **options).section.notes if "halfway" in note]
+    assert "from step 56 on, when the loss has fallen by 14% " in note

@@ -10,6 +10,7 @@ from interp.analyses.encoding.atlas.figures import direction_atlas
 from interp.analyses.encoding.figures import way_of_steering
 from interp.analyses.encoding.pruning import PRUNED
 from interp.analyses.encoding.tables import EncodingStudy
+from interp.analyses.encoding.training import halfway
 from interp.figures.draw import add_series, only
 from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
@@ -102,6 +103,13 @@ def _notes(study: EncodingStudy) -> Iterator[str]:
     named = zip(missed["shift"], missed["weights"], missed["error"], strict=True)
     if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         yield f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}."
+    if len(study.dynamics) > 2 and study.dynamics["spearman"].notna().any():
+        early = halfway(study.dynamics).query("measure == 'spearman'")
+        [(step, fallen)] = zip(early["step"], early["loss_share"], strict=True)
+        yield (
+            f"In training, the Spearman correlation of b_LN W_U with log u is halfway to its last value from step "
+            f"{step:,} on, when the loss has fallen by {fallen:.0%} of all that it falls."
+        )
     if absent := study.provenance.get("atlas", {}).get("absent"):
         yield f"Not in the atlas of directions: {'; '.join(f'{name} ({reason})' for name, reason in absent.items())}."
 
