@@ -194,7 +194,6 @@ def report(
     questions = list(analyses())
     check = partial(_check_places, out, dict.fromkeys(places.values(), questions), job, overwrite=overwrite)
     check()
-
     from interp import corpora, models
     from interp.analyses.report import ask_all
     from interp.pages.page import written_page

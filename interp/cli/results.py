@@ -63,17 +63,12 @@ def show(
         say({"tables": ("tables", _listed(results))}, as_json=as_json, results=results.values())
         return
     named = None if columns is None else [part.strip() for part in columns.split(",")]
-    chosen = {}
-    for place, result in results.items():
-        if tables := _tables(result, table, named):
-            chosen[place] = tables
+    chosen = {place: tables for place, result in results.items() if (tables := _tables(result, table, named))}
     if not chosen:
         listed = ", ".join(_listed(results)["table"].unique())
         raise ValueError(f"{directory} has no table {table!r}; expected one of {listed}")
     wide = {} if width is None else {"width": width}
-    looks = {}
-    for place, tables in chosen.items():
-        looks[place] = {name: results[place].look(name, named) | wide for name in tables}
+    looks = {run: {name: results[run].look(name, named) | wide for name in tables} for run, tables in chosen.items()}
     if out is not None:
         written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
         say({}, *written, as_json=as_json)
