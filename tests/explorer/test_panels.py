@@ -1,5 +1,7 @@
 """The numbers of the panels: equal to the library's, to slower computations, and to those of the code they show."""
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -258,6 +260,16 @@ def test_what_a_model_cannot_answer_is_said(workshop, tmp_path, texts):
     ):  # fmt: skip
         with pytest.raises(ValueError, match="no prediction head"):
             panel()
+    rows = [{"good": f"w{i} w1 w2", "bad": f"w{i} w2 w1", "task": "order"} for i in range(3, 43)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = interp.corpora.pairs.load(tmp_path / "pairs.jsonl", good="good", bad="bad", task="task")
+    states = probing.collect(model, pairs, states=[1], progress=False)
+    sweep = probing.sweep(states, methods=["l0"], controls=["none"], steps=20, progress=False)
+    probed = grammar(replace(found, probes=sweep), "w1 w2", "w2 w1", probe_of=("order", 1))
+    assert "no prediction head" in probed.notes[0]
+    _, scores = probing.token_scores(model, probing.probe(sweep, "order", 1), "w1 w2")
+    table = probed.tables["Score of the probe at every token"]
+    np.testing.assert_allclose(table[table["sentence"] == "first"]["score"], scores, **EXACT)
 
 
 @pytest.mark.parametrize(

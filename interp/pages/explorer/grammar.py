@@ -16,7 +16,6 @@ _SHOWN = ["sentence", "n_tokens", "sum", "per_token", "per_character", "per_byte
 _SCORES = """
 from interp.analyses.probing.scores import sentence_scores, word_surprisal
 
-sentences = {sentences}
 scores = sentence_scores(model, sentences)
 words = word_surprisal(model, sentences)
 apart = scores["sum"][0] - scores["sum"][1]
@@ -31,16 +30,32 @@ def grammar(subject: Subject, first: str, second: str, *, probe_of: tuple[str, i
     """The log-probabilities of two sentences, the surprisal of their words, and a probe's score at every token.
 
     Args:
-        probe_of: the task and the state of a probe of the saved run.
+        probe_of: the task and the state of a probe of the saved run. With one, a model without a prediction head
+            answers with its scores alone.
 
     Raises the errors of `interp.analyses.probing.scores.word_surprisal`, and of `interp.probing.probe`.
     """
-    model = subject.model
     sentences = [first, second]
     for sentence in sentences:
-        token_ids(model, sentence)
-    scores = sentence_scores(model, sentences, progress=False)
-    words = word_surprisal(model, sentences, progress=False)
+        token_ids(subject.model, sentence)
+    probed = None if probe_of is None else _probed(subject, sentences, *probe_of)
+    try:
+        answer = _scored(subject, sentences)
+    except ValueError as error:
+        if probed is None:
+            raise
+        answer = Answer([f"The sentences have no scores: {error}."], {}, {}, "", {})
+    parts = [answer] if probed is None else [answer, probed]
+    lines = f"sentences = {sentences}\n" + "".join(part.code for part in parts)
+    figures_drawn = {name: drawn for part in parts for name, drawn in part.figures.items()}
+    tables = {heading: table for part in parts for heading, table in part.tables.items()}
+    return Answer(answer.notes, figures_drawn, tables, code(subject, lines), answer.numbers)
+
+
+def _scored(subject: Subject, sentences: list[str]) -> Answer:
+    """The scores of two sentences and of their words."""
+    scores = sentence_scores(subject.model, sentences, progress=False)
+    words = word_surprisal(subject.model, sentences, progress=False)
     difference = float(scores["sum"][0] - scores["sum"][1])
     likelier = "first" if difference > 0 else "second"
     notes = [
@@ -52,20 +67,21 @@ def grammar(subject: Subject, first: str, second: str, *, probe_of: tuple[str, i
     if words["surprisal"].isna().any():
         notes.append("A first word has no surprisal here, because the model reads nothing before it.")
     words["sentence"] = words["sentence"].map(dict(enumerate(_NAMES)))
-    drawn = {"surprisal": figures.surprisal(words)}
     tables = {"Scores of the sentences, in nats": scores[_SHOWN], "Surprisal of words, in nats": words}
-    lines = _SCORES.format(sentences=sentences)
-    if probe_of is not None and subject.probes is not None:
-        task, state = probe_of
-        trained = probe(subject.probes, task, state)
-        parts = []
-        for name, sentence in zip(_NAMES, sentences, strict=True):
-            tokens, values = token_scores(model, trained, sentence)
-            columns = {"sentence": name, "position": range(len(tokens)), "token": tokens, "score": values}
-            parts.append(pd.DataFrame(columns))
-        probed = pd.concat(parts, ignore_index=True)
-        place = _TRAINED_AT.get(subject.probes.provenance.get("position", ""), "another token")
-        drawn["probe"] = figures.probe_scores(probed, f"Probe of {task} at state {state}", place)
-        tables["Score of the probe at every token"] = probed
-        lines += _PROBE.format(probing=subject.probing, task=task, state=state)
-    return Answer(notes, drawn, tables, code(subject, lines), {"apart": difference})
+    return Answer(notes, {"surprisal": figures.surprisal(words)}, tables, _SCORES, {"apart": difference})
+
+
+def _probed(subject: Subject, sentences: list[str], task: str, state: int) -> Answer:
+    """The score of a probe at every token of two sentences."""
+    assert subject.probes is not None
+    trained = probe(subject.probes, task, state)
+    parts = []
+    for name, sentence in zip(_NAMES, sentences, strict=True):
+        tokens, values = token_scores(subject.model, trained, sentence)
+        columns = {"sentence": name, "position": range(len(tokens)), "token": tokens, "score": values}
+        parts.append(pd.DataFrame(columns))
+    table = pd.concat(parts, ignore_index=True)
+    place = _TRAINED_AT.get(subject.probes.provenance.get("position", ""), "another token")
+    figure = figures.probe_scores(table, f"Probe of {task} at state {state}", place)
+    lines = _PROBE.format(probing=subject.probing, task=task, state=state)
+    return Answer([], {"probe": figure}, {"Score of the probe at every token": table}, lines, {})
