@@ -43,9 +43,9 @@ def commands() -> list[list[str]]:
         directories = {}
         questions = EVERYTHING
     lines = []
-    for name, asked in questions.items():
+    for name, commands_of_model in questions.items():
         run = ["--model", str(directories.get(name, name)), "--out", str(OUT / name), "--overwrite"]
-        lines += [["interp", *shlex.split(question), *run] for question in asked]
+        lines += [["interp", *shlex.split(question), *run] for question in commands_of_model]
     return lines
 
 

@@ -3,9 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from interp.analyses.options import ModelOptions
 from interp.cli import flags
@@ -17,12 +15,7 @@ __all__ = ["check"]
 
 @flags.with_flags(*flags.parameters(ModelOptions))
 def check(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Hub name, local directory, GGUF file or bundled model.", autocompletion=flags.complete_model
-        ),
-    ],
+    model: flags.ModelArgument,
     *,
     as_json: flags.JsonFlag = False,
     **values: Any,

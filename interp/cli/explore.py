@@ -20,12 +20,7 @@ _PORT = "Port of this machine; 0 for any that is free."
 
 @flags.with_flags(*flags.parameters(ModelOptions))
 def explore(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Hub name, local directory, GGUF file or bundled model.", autocompletion=flags.complete_model
-        ),
-    ],
+    model: flags.ModelArgument,
     *,
     corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)] = "bundled",
     probes: Annotated[Path | None, typer.Option(help=_PROBES, metavar="DIR")] = None,

@@ -17,9 +17,9 @@ import typer
 from interp.analyses.declare import Options, taken, takes_several
 from interp.support.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
 
-__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named", "complete_corpus"]
-__all__ += ["complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter", "parameters", "read"]
-__all__ += ["signed", "with_flags"]
+__all__ = ["Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named"]
+__all__ += ["complete_corpus", "complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter"]
+__all__ += ["parameters", "read", "signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
@@ -49,6 +49,10 @@ def _paths(incomplete: str) -> list[str]:
     return [path + "/" * os.path.isdir(path) for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
 
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(help="Hub name, local directory, GGUF file or bundled model.", autocompletion=complete_model),
+]
 ModelFlag = Annotated[
     str, typer.Option(help="Hub name, local directory or bundled model.", metavar="NAME", autocompletion=complete_model)
 ]

@@ -34,7 +34,6 @@ __all__ = ["example_token", "frequency", "probability"]
 _TOP = 10
 _FREQUENT = 100
 _RATIOS = np.geomspace(0.1, 10, 25)
-_SHIFTS = {"along A": "regression", "constant": "constant"}
 
 _PREDICT = """
 import torch
@@ -182,7 +181,7 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
     table = table.assign(requested_ratio=ratio, achieved_ratio=table["achieved"] / p)
     possible = _RATIOS[_RATIOS * p < 1]
     points = []
-    for way in _SHIFTS:
+    for way in ("along A", "constant"):
         for requested in possible.tolist():
             points.append((way, requested, steered.achieved(way, weights, requested) / p))
     curve = pd.DataFrame(points, columns=["way", "requested", "achieved"])
