@@ -11,6 +11,7 @@ from jaxtyping import Float
 from null_atlases import UNITS, overlapping_directions, units_of_grammar
 from null_models import ARCHITECTURES, linear_probability, random_sink, removed_dimensions, word_frequency
 from nulls import Cell
+from scipy import stats
 from torch import Tensor
 
 from interp import corpora
@@ -22,6 +23,7 @@ from interp.analyses.encoding.orders import Agreements
 from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged
 from interp.instruments.controls import DirectionKind, random_directions, spearman_of
@@ -106,6 +108,47 @@ def top_dimensions(rng: np.random.Generator, *, effect: float) -> Verdict:
         rows += [(task, control, max(basis - 1, 0), 3, accuracy[task]) for task in range(TASKS)]
     table = pd.DataFrame(rows, columns=["task", "control", "draw", "k", "accuracy"])
     return first(concentrated(table, {}))
+
+
+def a_quarter(rng: np.random.Generator, *, ratio: float) -> Verdict:
+    """Accuracies of dense probes at 12 states, and of sparse ones that read a fifth of the dimensions."""
+    dense = rng.uniform(0.75, 0.95, TASKS)
+    cells = {"dense": dense, "l0": ratio * dense}
+    shape = 12, TASKS
+    accuracies = {name: rng.binomial(2 * TEST_PAIRS, right, shape) / (2 * TEST_PAIRS) for name, right in cells.items()}
+    return first(quarter(_probes(accuracies, np.full(shape, 0.2)), {}))
+
+
+def over_states(rng: np.random.Generator, *, slope: float) -> Verdict:
+    """Shares of dimensions that wander from state to state, in each task for itself, and with a slope in all."""
+    wandering = 0.2 + 0.01 * rng.normal(size=(12, TASKS)).cumsum(0) + slope * np.arange(12)[:, None]
+    right = np.full(wandering.shape, 0.8)
+    return first(by_depth(_probes({"dense": right, "l0": right}, wandering), 0.2, {}))
+
+
+def _probes(
+    accuracies: dict[str, Float[np.ndarray, "states tasks"]], fractions: Float[np.ndarray, "states tasks"]
+) -> Any:
+    """The table `probes` of sparse and dense probes."""
+    (n_states, n_tasks) = fractions.shape
+    cells = pd.MultiIndex.from_product([range(n_states), range(n_tasks)], names=["state", "task"])
+    parts = []
+    for method, accuracy in accuracies.items():
+        values = {"accuracy": accuracy.ravel(), "validation_accuracy": 0.8, "open_fraction": fractions.ravel()}
+        values |= {"method": method, "control": "none", "l0_strength": 0.2 if method == "l0" else np.nan}
+        parts.append(pd.DataFrame(values, cells).reset_index())
+    return pd.concat(parts, ignore_index=True)
+
+
+def gates(rng: np.random.Generator, *, effect: float) -> Verdict:
+    """Gates of 200 dimensions, most of them closed, and |t| that know nothing of them, or a little."""
+    opening = rng.normal(size=(TASKS, 200))
+    t = np.abs(rng.normal(size=opening.shape)) + effect * opening
+    gate = np.maximum(opening - 1, 0)
+    spearman = [stats.spearmanr(*pair).statistic for pair in zip(t, gate, strict=True)]
+    agreement = pd.DataFrame({"task": range(TASKS), "spearman": spearman, "spearman_max": 0.7})
+    cells = pd.MultiIndex.from_product([range(TASKS), range(200)], names=["task", "dim"])
+    return first(gates_by_t(agreement, pd.DataFrame({"gate": gate.ravel()}, cells).reset_index(), {}))
 
 
 def without_neurons(rng: np.random.Generator, *, effect: float, n_tasks: int = TASKS) -> Verdict:
@@ -218,6 +261,8 @@ def frequent_words(rng: np.random.Generator, *, effect: float) -> Verdict:
 _FOLLOWS, _FREQUENT = "Does what b_LN adds follow word frequency?", "Does it favour frequent words?"
 _WORDS, _OTHERS = "Are dense probes more accurate than words?", "Are sparse probes right on other tasks?"
 _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated in few dimensions?"
+_QUARTER, _DEPTH = "Is a quarter of the dimensions enough?", "Do sparse probes read more at later states?"
+_GATES = "Do gates open where |t| is largest?"
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
 _DIVERSE, _MODELS = "Is text more diverse with less of b_LN?", "Are dense probes better than those of untrained models?"
 _STEERS, _TOGETHER = "Does an outlier dimension steer attention?", "Do outlier dimensions together steer attention?"
@@ -244,6 +289,12 @@ CELLS = [
         for n in (2, 3, 4, 5, TASKS)
     ),
     Cell("probing", _NEEDED, "2 s more than others", "planted", partial(without_neurons, effect=2 * S), 2_000),
+    Cell("probing", _QUARTER, "94 % as good", "null", partial(a_quarter, ratio=0.94), 400),
+    Cell("probing", _QUARTER, "99 % as good", "planted", partial(a_quarter, ratio=0.99), 400),
+    Cell("probing", _DEPTH, "numbers that wander", "null", partial(over_states, slope=0.0), 400),
+    Cell("probing", _DEPTH, "a slope in all tasks", "planted", partial(over_states, slope=0.02), 400),
+    Cell("probing", _GATES, "|t| knows nothing of them", "null", partial(gates, effect=0.0), 400),
+    Cell("probing", _GATES, "|t| knows a little", "planted", partial(gates, effect=0.2), 400),
     Cell("encoding", _ORDER, "a random order", "null", partial(an_order, effect=0.0), 400),
     Cell("encoding", _ORDER, "5 SDs above them", "planted", partial(an_order, effect=5.0), 400),
     *(

@@ -117,17 +117,22 @@ class ProbingStudy(Atlas, Sweep):
     @property
     def findings(self) -> tuple[Finding, ...]:
         phenomena = self.phenomenon_of
-        differences = self.differences[self.differences["state"] == self.provenance["state"]]
+        state, l0_strength = self.provenance["state"], self.provenance["l0_strength"]
+        differences = self.differences[self.differences["state"] == state]
+        agreement = self.agreement[(self.agreement["state"] == state) & (self.agreement["l0_strength"] == l0_strength)]
         groups: list[Iterable[Finding]] = [
             beyond(differences, phenomena),
             above_untrained(self.untrained, differences, phenomena),
             concentrated(self.rotations, phenomena),
+            quarter(self.probes, phenomena),
+            by_depth(self.probes, l0_strength, phenomena),
+            gates_by_t(agreement, self.neurons[self.neurons["state"] == state], phenomena),
             needed(changes(self.ablation), phenomena),
             atlas_findings(self, phenomena),
         ]
         if not self.transfer.empty:
-            across = self.transfer, self.provenance["l0_strength"], phenomena
-            groups[3:3] = [held(*across), some_general(*across)]
+            across = self.transfer, l0_strength, phenomena
+            groups[6:6] = [held(*across), some_general(*across)]
         return tuple(chain.from_iterable(groups))
 
     @property
