@@ -16,6 +16,7 @@ from interp.analyses.probing.atlas.findings import atlas_findings
 from interp.analyses.probing.atlas.reading import unit_passes
 from interp.analyses.probing.atlas.sums import places
 from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
+from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
