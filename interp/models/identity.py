@@ -16,8 +16,8 @@ from torch import Tensor
 from interp.models.sites import Model, check_model, view
 from interp.models.views import memory_order
 
-__all__ = ["Origin", "check_attention_weights", "check_weights", "config_hash", "is_finite", "origin", "reading_once"]
-__all__ += ["set_origin", "weight_hash"]
+__all__ = ["Origin", "check_attention_weights", "check_weights", "config_hash", "is_finite", "n_parameters", "origin"]
+__all__ += ["reading_once", "set_origin", "weight_hash"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,22 @@ def weight_hash(model: Model) -> str:
             digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         cache["hash"] = digest.hexdigest()
     return str(cache["hash"])
+
+
+def n_parameters(model: Model) -> int:
+    """Count the parameters of a model. An unembedding that is the transpose of the embedding counts once.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> n_parameters(toy_decoder()) - n_parameters(toy_decoder(n_layer=1))
+        3280
+    """
+    parameters = dict(view(model).parameters())
+    embeddings = [parameter for name, parameter in parameters.items() if name.endswith("embed.W_E")]
+    W_U = parameters.get("unembed.W_U")
+    tied = W_U is not None and any(torch.equal(W_E, W_U.T) for W_E in embeddings)
+    total = sum(parameter.numel() for parameter in parameters.values())
+    return total - W_U.numel() if tied and W_U is not None else total
 
 
 def config_hash(model: Model) -> str:

@@ -41,7 +41,7 @@ version = functools.cache(importlib.metadata.version)  # reads files each time
 _READ: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model", "corpus", "rule", "mode", "score"), (str,)),
     **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
-    **dict.fromkeys(("n_layers", "state"), (int,)),
+    **dict.fromkeys(("n_layers", "n_parameters", "state"), (int,)),
     **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
     **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),
     **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning"), (dict,)),
@@ -387,7 +387,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
         >>> about["weight_hash"] == provenance(toy_decoder(seed=1), {})["weight_hash"]
         False
     """
-    from interp.models.identity import origin, weight_hash
+    from interp.models.identity import n_parameters, origin, weight_hash
     from interp.models.running import active_hooks
     from interp.models.sites import view
 
@@ -404,6 +404,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
         "backend": "hooked" if model_view.wrapped is None else "bridge",
         "attention": model_view.attention_path,
         "n_layers": model.cfg.n_layers,
+        "n_parameters": n_parameters(model),
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         **read,

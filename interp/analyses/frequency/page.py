@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from interp.analyses.frequency import figures as plots
 from interp.analyses.frequency.tables import BiasEffect
+from interp.figures.draw import add_series, error_bars
 from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
-from interp.figures.style import TITLE_NAME, figure
+from interp.figures.style import TITLE_NAME, figure, run_styles
 from interp.models.head import Bias
 from interp.support.choices import Direction
 from interp.support.words import within
@@ -34,6 +36,9 @@ DEFINITIONS = {
     "in for b_LN in a model without it, and the slope of the log of the mean predicted probability on the output "
     "embeddings (Cho et al. 2025).",
 }
+
+_FAMILY = 3
+"""The fewest models whose sizes are compared."""
 
 
 def section(effect: BiasEffect) -> Section:
@@ -73,8 +78,14 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
     removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"
     added = without.bfill(axis=1)["b_LN"] - numbers.reindex(columns=["kl"])["kl"]
-    quantity = f"What removing {removed} adds to KL(u‖q)"
-    return Sides(DEFINITIONS, numbers, figures, extremes(quantity, added, "{:+z.3f} nats"))
+    summary = extremes(f"What removing {removed} adds to KL(u‖q)", added, "{:+z.3f} nats")
+    if len(effects) >= _FAMILY:
+        reason = _why_no_sizes(effects)
+        if reason:
+            summary += f" It is not drawn against the size of the models: {reason}."
+        else:
+            figures["by_size"] = _by_size(effects, removed)
+    return Sides(DEFINITIONS, numbers, figures, summary)
 
 
 def _numbers(effect: BiasEffect) -> dict[Any, Any]:
@@ -87,6 +98,32 @@ def _numbers(effect: BiasEffect) -> dict[Any, Any]:
         if 0.0 in values:
             row |= values[0.0].add_prefix(f"{short}_without_").to_dict()
     return row | effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
+
+
+def _why_no_sizes(effects: Mapping[str, BiasEffect]) -> str:
+    """Why models cannot be compared by size; empty if they can."""
+    sizes = [effect.provenance.get("n_parameters") for effect in effects.values()]
+    if None in sizes:
+        return "the version that saved some of them did not record their number of parameters"
+    if len(set(sizes)) < _FAMILY:
+        return f"fewer than {_FAMILY} of them differ in their number of parameters"
+    if len({effect.provenance["tokenizer"] for effect in effects.values()}) > 1:
+        return "their tokenizers differ, so that KL(u‖q) is over different types"
+    return ""
+
+
+def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
+    """What removing a bias or direction adds to KL(u‖q), against the number of parameters."""
+    title = f"What removing {removed} adds to KL(u‖q), by size"
+    out = figure(title, "parameters", "added to KL(u‖q), nats")
+    for name, style in run_styles(list(effects)).items():
+        effect = effects[name]
+        without = effect.kl[effect.kl["scale"] == 0].head(1).set_index(pd.Index([effect.provenance["n_parameters"]]))
+        added = without["delta_kl_corrected"].fillna(without["delta_kl"])
+        bars = error_bars(added, without["delta_kl_low"], without["delta_kl_high"])
+        hover = "%{x:,} parameters<br>%{y:+.4f} nats"
+        add_series(out, added, style, hover=hover, size=9, legend=True, mode="markers", error_y=bars)
+    return out.update_xaxes(type="log")
 
 
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
