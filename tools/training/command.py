@@ -24,6 +24,7 @@ def train(
     out: OutFlag,
     held_out: Annotated[float, typer.Option(help="Share of the texts, from the end, that is held out.")] = 0.01,
     batch_size: Annotated[int | None, typer.Option(help="Rows or examples in a step.", min=1)] = None,
+    d_model: Annotated[int | None, typer.Option(help="Width of the residual stream.", min=1)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="The peak of warm-up and linear decay.")] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute matrix products in bfloat16.")] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; they decide the last bits.", min=1)] = None,
@@ -57,7 +58,7 @@ def train(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     texts = list(corpora.load(corpus, limit=limit, column=column))
     cut = len(texts) - max(1, int(len(texts) * held_out))
-    chosen = {"batch_size": batch_size, "learning_rate": learning_rate, "bf16": bf16}
+    chosen = {"batch_size": batch_size, "d_model": d_model, "learning_rate": learning_rate, "bf16": bf16}
     changes: Any = {name: value for name, value in chosen.items() if value is not None}
     with resumable(out):
         directory = training.run.train(

@@ -114,8 +114,8 @@ def _why_no_sizes(effects: Mapping[str, BiasEffect]) -> str:
 
 def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
     """What removing a bias or direction adds to KL(u‖q), against the number of parameters."""
-    title = f"What removing {removed} adds to KL(u‖q), by size"
-    out = figure(title, "parameters", "added to KL(u‖q), nats")
+    subject = removed.replace("b_LN", TITLE_NAME["ln"])
+    out = figure(f"What removing {subject} adds to KL(u‖q), by size", "parameters", "added to KL(u‖q), nats")
     for name, style in run_styles(list(effects)).items():
         effect = effects[name]
         without = effect.kl[effect.kl["scale"] == 0].head(1).set_index(pd.Index([effect.provenance["n_parameters"]]))
@@ -123,7 +123,7 @@ def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
         bars = error_bars(added, without["delta_kl_low"], without["delta_kl_high"])
         hover = "%{x:,} parameters<br>%{y:+.4f} nats"
         add_series(out, added, style, hover=hover, size=9, legend=True, mode="markers", error_y=bars)
-    return out.update_xaxes(type="log")
+    return out.update_xaxes(type="log", dtick="D2", tickformat="~s")
 
 
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
