@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 
 import interp
 from interp.analyses.probing.equivalence import CHANCE, random_sets
@@ -53,7 +52,7 @@ def worth(states: States, state: int) -> str:
     for rotation in [None, *range(ROTATIONS)]:
         tables = []
         for splits in of_equal_size(split_tasks(states.pairs, None, states.rows)):
-            group = Group(states.load(state), splits, raw=False, unit="rms", device=torch.device("cpu"))
+            group = Group(states.load(state), splits, scaling="standard", device="cpu")
             basis = group if rotation is None else rotated(group, haar(group.d, rotation))
             tables.append(random_sets(basis)[1])
         table = pd.concat(tables)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interp.analyses.declare import Options, kinds, option
-from interp.support.choices import Backend, Bos, Dtype, Layout, Spread
+from interp.support.choices import Backend, Bos, Dtype, Layout, Several, Spread
 
 __all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
-__all__ += ["PairOptions", "Pairs", "Text", "TextOptions"]
+__all__ += ["PairColumns", "PairOptions", "Pairs", "Text", "TextOptions"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ class MaskedTextOptions(TextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairOptions(Options):
+class PairColumns(Options):
     """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
 
     good: str | None = option(
@@ -89,8 +89,17 @@ class PairOptions(Options):
     def columns(self) -> dict[str, str | None]:
         """The columns that were named, as arguments of `interp.corpora.pairs.load`."""
         own_kinds = kinds(type(self))
-        columns = kinds(PairOptions).values()
+        columns = kinds(PairColumns).values()
         return {kind: getattr(self, name) for name, kind in own_kinds.items() if kind in columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(PairColumns):
+    """Which minimal pairs are read, and how."""
+
+    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.", kind="tasks")
+    limit: int | None = option(None, "Read only the first N pairs of each task.", kind="limit", least=1)
+    bos: Bos = option("auto", BOS, kind="bos")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from interp.analyses.declare import Analysis, Options, option
-from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairOptions, Pairs, TextOptions
+from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairColumns, Pairs, TextOptions
 from interp.results.earlier import saved_in
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(PairOptions, CountsOptions, TextOptions):
+class ReportOptions(PairColumns, CountsOptions, TextOptions):
     pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interp.analyses.declare import Analysis, Options, kinds, named, taken
-from interp.analyses.options import ModelOptions, PairOptions
+from interp.analyses.options import ModelOptions, PairColumns
 from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
@@ -96,7 +96,7 @@ def budget_of_all(
     pairs = options.get("pairs", "bundled")
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
     by_kind = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
-    of_pairs = {"limit": limit} | {kind: by_kind[kind] for kind in kinds(PairOptions).values() if kind in by_kind}
+    of_pairs = {"limit": limit} | {kind: by_kind[kind] for kind in kinds(PairColumns).values() if kind in by_kind}
     costs = {}
     later = 0
     for analysis in _reported(options):

@@ -39,7 +39,7 @@ __all__ = ["Result", "provenance"]
 version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _READ: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "corpus", "rule", "mode", "score"), (str,)),
+    **dict.fromkeys(("model", "corpus", "rule", "mode"), (str,)),
     **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
     **dict.fromkeys(("n_layers", "n_parameters", "state"), (int,)),
     **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),

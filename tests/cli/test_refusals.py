@@ -70,7 +70,7 @@ CASES: dict[str, Command] = {
     "one pair": ("a split needs at least 10", full("probing")),
     "a task that climbs": ("no task '../x'", full("probing", tasks="../x")),
     "no such position": ("unknown '<b>'", full("probing", position="<b>")),
-    "no such score": ("unknown 'total'; expected one of sum, per_token", full("probing", score="total")),
+    "no such scaling": ("unknown 'sd'; expected one of standard, rms, none", full("probing", scaling="sd")),
     "a column of pairs that is not there": (
         "no column 'right'; found sentence_good, sentence_bad",
         full("probing", good="right"),

@@ -57,7 +57,10 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
     same(found[1], interp.attention.study(model, plain, **options))
     same(found[2], interp.encoding.study(model, predicted, **options))
-    same(found[3], interp.probing.study(model, table, bos=False, steps=10, seeds=[0], rotations=0, progress=False))
+    same(
+        found[3],
+        interp.probing.study(model, table, bos=False, steps=10, seeds=[0], controls=["none", "flip"], progress=False),
+    )
 
 
 def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):

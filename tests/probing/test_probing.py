@@ -104,14 +104,8 @@ def test_scores_are_scipys():
         x, y = (side[:, dim].astype(np.float32).astype(np.float64) for side in (good, bad))
         expected = (x.mean() - y.mean()) / math.sqrt(x.var(ddof=1) / 50 + y.var(ddof=1) / 50)
         assert t[dim] == pytest.approx(expected)
-        paired = stats.ttest_rel(good[:, dim], bad[:, dim]).statistic
-        assert fitting.scores(good, bad, "paired")[dim] == pytest.approx(abs(paired))
-        f = stats.f_oneway(good[:, dim], bad[:, dim]).statistic
-        assert fitting.scores(good, bad, "f")[dim] == pytest.approx(f)
-    assert fitting.scores(good, bad, "mutual_information").shape == (7,)
-    assert fitting.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
-    with pytest.raises(ValueError, match=naming("k", "1 … 4", 5)):
-        fitting.top(np.arange(4.0), 5)
+    with pytest.raises(ValueError, match=naming("k", "1 … 7", 8)):
+        SparseProbe("topk", k=8).fit(np.concatenate([good, bad]), np.repeat([1, 0], 50))
 
 
 def test_agreement_knows_its_largest_value():
@@ -206,7 +200,7 @@ def test_planted_dimensions_are_found(method):
     assert probe.score(X, y) > 0.85
     if method == "l0":
         assert probe.coef_[6] == pytest.approx(0, abs=0.05), "the dimension with a large mean carries no information"
-        raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
+        raw = SparseProbe("l0", l0_strength=0.2, scaling="rms").fit(X, y)
         assert raw.gate_[6] > 0, "on raw states, a probe without intercept uses it as one"
         assert raw.coef_[6] * 30 < -1
 
@@ -499,18 +493,15 @@ def test_random_probes_alone(swept):
     assert alone.probes.empty
 
 
-@pytest.mark.parametrize("selector", ["welch", "paired", "difference", "f", "mutual_information"])
-def test_a_dimension_that_separates_perfectly_comes_first(selector):
+def test_a_dimension_that_separates_perfectly_comes_first():
     """It is +5 in every good sentence and −5 in every bad one, so its t is infinite."""
     rng = np.random.default_rng(0)
     good, bad = rng.normal(size=(60, 8)), rng.normal(size=(60, 8))
     good[:, 3], bad[:, 3] = 5, -5
     good[:, 6] = bad[:, 6] = 1
-    values = fitting.scores(good, bad, selector)
-    assert fitting.top(values, 1).tolist() == [False] * 3 + [True] + [False] * 4
-    if selector != "mutual_information":  # scikit-learn adds noise
-        assert values[6] == 0
-    assert (fitting.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants carry no information"
+    assert fitting.welch(good, bad)[0][6] == 0
+    probe = SparseProbe("topk", k=1, scaling="none").fit(np.concatenate([good, bad]), np.repeat([1, 0], 60))
+    assert probe.gate_.tolist() == [0] * 3 + [1] + [0] * 4
 
 
 def test_welch_of_constants():
@@ -521,17 +512,14 @@ def test_welch_of_constants():
 
 
 def test_sweep_with_a_perfect_dimension_and_constant_ones():
-    """Every selector finds it with accuracy 1; a state of constants is at chance, and there are no warnings."""
+    """It is found with accuracy 1; a state of constants is at chance, and there are no warnings."""
     rng = np.random.default_rng(0)
     pairs = pd.DataFrame({"sentence_good": [f"g{i}" for i in range(40)], "sentence_bad": [f"b{i}" for i in range(40)]})
     pairs = pairs.assign(UID="t", field="f", linguistics_term="l")
     perfect = rng.normal(size=(40, 2, 6)).astype(np.float32)
     perfect[:, 0, 2], perfect[:, 1, 2], perfect[:, :, 4] = 5, -5, 1
     states = States(pairs, (0, 1), 6, {}, _kept={0: perfect, 1: np.ones_like(perfect)})
-    selectors = ["welch", "paired", "difference", "f", "mutual_information"]
-    found = probing.sweep(
-        states, selectors=selectors, ks=[1], l0_strengths=[1.0], methods=["topk", "l0"], steps=50, progress=False
-    )
+    found = probing.sweep(states, ks=[1], l0_strengths=[1.0], methods=["topk", "l0"], steps=50, progress=False)
     plain = found.probes[found.probes["control"] == "none"]
     assert (plain[(plain["state"] == 0) & plain["method"].str.startswith("topk")]["accuracy"] == 1).all()
     assert (plain[plain["state"] == 1]["accuracy"] == 0.5).all()

@@ -655,7 +655,7 @@ def test_planted_truth_at_the_size_of_llama() -> None:
     assert len(truth & opened) >= 19, "recall of the open gates"
     assert len(opened) < 130, "a precision of at least .15"
     assert l0.gate_[large] == 0
-    raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
+    raw = SparseProbe("l0", l0_strength=0.2, scaling="rms").fit(X, y)
     assert raw.gate_[large] > 0.5
     assert raw.coef_[large] * 30 < -8, "an intercept, which compensates for the mean of the 20 dimensions"
 
@@ -770,30 +770,6 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
 
 
 @pytest.mark.slow
-def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
-    model, options = load_toy("gpt2"), OPTIONS | {"methods": ["dense"], "controls": ["none"]}
-    found = probing.study(model, study_pairs, states=[1], score="per_token", bos=False, **options)
-    assert found.provenance["score"] == "per_token"
-    assert found.judgements["score"].unique().tolist() == ["per_token", "sum", "per_character", "per_byte"]
-    tested = pd.concat([study_pairs.iloc[split_tasks(study_pairs)[name].test] for name in study_pairs["UID"].unique()])
-    of_test = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
-    assert found.tasks["model_accuracy_test"].tolist() == of_test["accuracy"].tolist()
-    alone = probing.minimal_pair_accuracy(model, study_pairs, scores=["per_token"], bos=False, progress=False)
-    assert found.tasks["model_accuracy"].tolist() == alone["accuracy"].tolist()
-    judged = found.judgements[found.judgements["score"] == "per_token"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
-    means = found.judgement_means.set_index("score")["accuracy"]
-    of_phenomena = alone["accuracy"].groupby(
-        study_pairs.groupby("UID", sort=False)["linguistics_term"].first().to_numpy()
-    )
-    assert means["per_token"] == pytest.approx(of_phenomena.mean().mean())
-    [said] = [line for line in found.section.notes if "the model itself prefers" in line]
-    assert f"per token {means['per_token']:.3f}" in said
-    with pytest.raises(ValueError, match=naming("tokenizer", "whole_words")):
-        probing.study(model, study_pairs, states=[1], whole_words=True, **options)
-
-
-@pytest.mark.slow
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     options = OPTIONS | {"methods": ["l0", "dense"], "seeds": [3], "controls": ["none"]}
     study = probing.study(load_toy("gpt2"), study_pairs, states=[1, 2], **options)
@@ -855,7 +831,7 @@ def test_the_papers_preset_says_what_it_depends_on(tmp_path: Path, capsys: Any) 
     assert code == 0
     assert error.count("depend on the unit of the residual stream") == 1, "a note is made once"
     found = ProbingStudy.load(tmp_path)
-    assert (found.provenance["raw"], found.provenance["unit"]) == (True, "none")
+    assert found.provenance["scaling"] == "none"
     assert (found.neurons["scale"] == 1).all()
     assert set(found.probes["control"]) == {"none", "rotation", "untrained"}
     assert set(found.probes["seed"]) == {0, 1}

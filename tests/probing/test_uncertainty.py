@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from naming import naming
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
@@ -141,7 +140,7 @@ def group_of(vectors: np.ndarray, n_train: int) -> Group:
     parts = [(one[:n_train], one[n_train : n_train + 2], one[n_train:], alone) for one in rows]
     splits = {f"t{i}": Split(*part) for i, part in enumerate(parts)}
     flat = vectors.reshape(-1, *vectors.shape[2:]).astype(np.float32)
-    return Group(flat, splits, raw=False, unit="rms", device=torch.device("cpu"))
+    return Group(flat, splits, scaling="standard", device="cpu")
 
 
 def test_the_top_one_per_cent() -> None:
@@ -268,7 +267,7 @@ def test_probes_of_raw_states_do_not_depend_on_their_unit() -> None:
     found = {}
     for scale in (0.01, 0.1, 1, 10):
         states = planted_states(scale)
-        found[scale] = probing.sweep(states, raw=True, **RAW, progress=False)
+        found[scale] = probing.sweep(states, scaling="rms", **RAW, progress=False)
         one = found[scale].probes
         split = np.sort(np.random.default_rng(0).permutation(150)[:90])
         rms = math.sqrt((states.load(2)[split].astype(np.float64) ** 2).mean())
@@ -288,20 +287,20 @@ def test_the_models_own_unit_warns() -> None:
     for scale, message in ((0.003, "no gate opens for λ = 0.2 at state 2"), (10, "depend on the unit of the residual")):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            found = probing.sweep(planted_states(scale), raw=True, unit="none", **RAW, progress=False)
+            found = probing.sweep(planted_states(scale), scaling="none", **RAW, progress=False)
         assert any(message in str(one.message) for one in seen), [str(one.message) for one in seen]
         n_open[scale] = found.probes.query("method == 'l0' and l0_strength == 0.4")["n_open"].max()
         assert (found.neurons["scale"] == 1).all()
     assert n_open[0.003] < n_open[10]
-    with pytest.raises(ValueError, match=naming("unit", "'sd'", "rms, none")):
-        SparseProbe(raw=True).set_params(unit="sd").fit(np.eye(4), np.arange(4) % 2)
+    with pytest.raises(ValueError, match=naming("scaling", "'sd'", "standard, rms, none")):
+        SparseProbe().set_params(scaling="sd").fit(np.eye(4), np.arange(4) % 2)
 
 
 @pytest.mark.slow
 def test_a_single_raw_probe_does_not_depend_on_its_unit() -> None:
     vectors = planted_states(1).load(2)
     X, y = vectors.reshape(-1, 60), np.tile([1, 0], 150)
-    fitted = [SparseProbe(l0_strength=0.2, raw=True, steps=300).fit(scale * X, y) for scale in (0.01, 1)]
+    fitted = [SparseProbe(l0_strength=0.2, scaling="rms", steps=300).fit(scale * X, y) for scale in (0.01, 1)]
     np.testing.assert_array_equal(fitted[0].predict(0.01 * X), fitted[1].predict(X))
     assert fitted[0].n_open_ == fitted[1].n_open_ > 0
     assert fitted[1].scale_[0] == pytest.approx(math.sqrt((X.astype(np.float64) ** 2).mean()))

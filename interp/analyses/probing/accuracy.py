@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
-from interp.analyses.probing.judgements import by_task, check_scores, judged
+from interp.analyses.probing.judgements import by_task, judged
 from interp.analyses.probing.options import Score
 from interp.analyses.probing.probes import Probe, check_probe
 from interp.analyses.probing.scores import Sentences, scored
@@ -47,9 +47,9 @@ class Judged(NamedTuple):
     log_probability: float
 
     @classmethod
-    def of(cls, table: pd.DataFrame, score: Score) -> "Judged":
+    def of(cls, table: pd.DataFrame) -> "Judged":
         """Make one from the table of `sentence_scores`, with the good sentences before the bad ones."""
-        good, bad = np.split(table[score].to_numpy(), 2)
+        good, bad = np.split(table["sum"].to_numpy(), 2)
         return cls(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 
 
@@ -105,7 +105,6 @@ def ablation_effect(
     draws: int = 5,
     limit: int | None = None,
     bos: Bos = "auto",
-    score: Score = "sum",
     whole_words: bool = False,
     by_perplexity: bool = False,
     seed: int = 0,
@@ -128,7 +127,7 @@ def ablation_effect(
         pairs: the table that the probes' states were collected from.
         probes: probes from `interp.probing.probe`, one per task.
         limit: the largest number of test pairs per task.
-        score, whole_words, bos: how sentences are compared; see `minimal_pair_accuracy`.
+        whole_words, bos: see `minimal_pair_accuracy`.
         by_perplexity: whether to match sets in perplexity too, which takes several times as long.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
@@ -137,8 +136,8 @@ def ablation_effect(
     log_probability the mean over all sentences, in nats.
 
     Raises ValueError for a probe of another width or of a state that the model does not have, for a probe that reads no
-    neuron or more than half of them, for a probe whose task is not among the pairs, for unknown modes or an unknown
-    score, for draws or a limit below 1, and for a seed outside 0 … 2**63 − 1; and the errors of `sentence_scores`.
+    neuron or more than half of them, for a probe whose task is not among the pairs, for unknown modes, for draws or a
+    limit below 1, and for a seed outside 0 … 2**63 − 1; and the errors of `sentence_scores`.
 
     Examples:
         >>> import interp
@@ -150,7 +149,6 @@ def ablation_effect(
         ['found', 'matched', 'random', 'matched', 'random']
     """
     check_pairs(pairs)
-    check_scores([score])
     probes = list(probes)
     modes = list(modes)
     seed = check_seed(seed)
@@ -171,7 +169,7 @@ def ablation_effect(
     work = zip(probes, tested, strict=True)
     disable = None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
-        task = _Task.of(model, chosen, probe, score, whole_words=whole_words, bos=bos)
+        task = _Task.of(model, chosen, probe, whole_words=whole_words, bos=bos)
         if task is not None:
             rows += _of_task(task, modes, draws, seed, by_perplexity)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
@@ -186,7 +184,6 @@ class _Task(NamedTuple):
     model: Model
     probe: Probe
     sentences: list[str]
-    score: Score
     scoring: Callable[[], Passes[pd.DataFrame]]
     before: Judged
     means: Float[np.ndarray, " d_model"]
@@ -194,25 +191,16 @@ class _Task(NamedTuple):
     kept: Kept | None
 
     @classmethod
-    def of(
-        cls,
-        model: Model,
-        chosen: pd.DataFrame,
-        probe: Probe,
-        score: Score,
-        *,
-        whole_words: bool,
-        bos: Bos,
-    ) -> "_Task | None":
+    def of(cls, model: Model, chosen: pd.DataFrame, probe: Probe, *, whole_words: bool, bos: Bos) -> "_Task | None":
         """The task, or None if the model has no judgement to remove."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
         read = Sentences(model, sentences, bos=bos, whole_words=whole_words)
         scoring = partial(scored, read, whole_words=whole_words)
-        before = Judged.of(execute(model, scoring(), progress=False), score)
+        before = Judged.of(execute(model, scoring(), progress=False))
         if before.accuracy < LEAST_ACCURACY:
             return None
         moments = _moments(model, sentences, probe.state, bos)
-        return cls(model, probe, sentences, score, scoring, before, *moments, keep(model, scoring(), probe.state))
+        return cls(model, probe, sentences, scoring, before, *moments, keep(model, scoring(), probe.state))
 
     def without(self, mode: Mode, dims: Sequence[int]) -> Judged:
         fill = torch.from_numpy(self.means) if mode == "mean" else None
@@ -220,9 +208,9 @@ class _Task(NamedTuple):
         if self.kept is not None:
             ((name, edit),) = resolved(self.model, recipe)
             edited = partial(edit, hook=self.model.hook_dict[name])
-            return Judged.of(execute_from(self.model, self.scoring(), self.kept, edited), self.score)
+            return Judged.of(execute_from(self.model, self.scoring(), self.kept, edited))
         with running(self.model, recipe):
-            return Judged.of(execute(self.model, self.scoring(), progress=False), self.score)
+            return Judged.of(execute(self.model, self.scoring(), progress=False))
 
 
 def _of_task(

@@ -15,10 +15,8 @@ _PROBE_WORD = _PROBES | {"bag_of_words": "bag of words"}
 _PROBE_WORD |= {
     f"{name}_{how}": f"{probe}, {what}" for name, probe in _PROBES.items() for how, what in _CONTROLS.items()
 }
-_SELECTORS = {"welch": "Welch", "paired": "paired", "difference": "difference of means", "f": "F"}
-_SELECTORS |= {"mutual_information": "mutual information"}
 _METHOD_WORD = {"l0": "sparse", "bag_of_words": "bag of words", "random": "random dimensions"}
-_METHOD_WORD |= {f"topk:{name}": f"top k ({statistic})" for name, statistic in _SELECTORS.items()}
+_METHOD_WORD |= {"topk:welch": "top k (Welch)"}
 _CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
 _CONTROL_WORD |= {"words": "a swapped word", "numbers": "a swapped number"}
 _SCORE_WORD = {"per_token": "per token", "per_character": "per character"}

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import torch
 
 from interp.analyses.probing.atlas.costs import atlas_pass, kept_on_disk
+from interp.analyses.probing.atlas.reading import FOLDS
 from interp.analyses.probing.options import ProbingOptions
 from interp.analyses.probing.states import SENTENCES_PER_SHARD
 from interp.analyses.probing.untrained import TWINS
@@ -91,8 +92,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         of_each = len(get_args(Swap)) if len(pairs.bundled_tasks(table)) == n_tasks else 0  # controls
         n_mapped = n_tasks * (1 + of_each)
         rows = read["size"][0]
-        passes.append(atlas_pass(size, n_tasks=n_mapped, folds=settings.folds, rows=rows, longest=longest))
-        disk = kept_on_disk(size, n_tasks=n_mapped, folds=settings.folds)
+        passes.append(atlas_pass(size, n_tasks=n_mapped, folds=FOLDS, rows=rows, longest=longest))
+        disk = kept_on_disk(size, n_tasks=n_mapped, folds=FOLDS)
         numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums, "atlas_disk_bytes": disk}
         sums = f"sums of {disk / 2**30:,.2f} GiB on disk, {passes[-1].sums / 2**30:,.2f} GiB in memory"
         lines.append(f"atlas: {n_mapped:,} tasks and controls, {sums}")

@@ -54,7 +54,7 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     top = n_top(group.d)
     n_tasks = len(group.tasks)
-    best, remainder = np.split(ranked(group, "welch"), [top], axis=1)
+    best, remainder = np.split(ranked(group), [top], axis=1)
     reached = group.right(dense_on(group, best))
     low = above_chance(reached)
     orders = [np.random.default_rng(draw).permuted(np.sort(remainder, axis=1), axis=1) for draw in range(_DRAWS)]

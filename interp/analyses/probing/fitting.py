@@ -11,16 +11,15 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy import stats
-from sklearn.feature_selection import mutual_info_classif
 from torch import Tensor
 
-from interp.analyses.probing.options import STEPS, Selector
+from interp.analyses.probing.options import STEPS
 from interp.support.checks import check_seed, whole_number
 
 __all__ = ["LEARNING_RATE", "Sparse", "Tick", "check_l0_strengths", "deterministic_gate", "fit_dense", "fit_sparse"]
-__all__ += ["open_probability", "sample_gate", "scores", "top", "welch"]
+__all__ += ["open_probability", "sample_gate", "welch"]
 
 Tick: TypeAlias = Callable[[], object]
 """Called after each step of a fit."""
@@ -190,9 +189,9 @@ def _objective(logits: Tensor, y: Tensor, w: Tensor, C: float) -> Float[Tensor, 
 
 
 def welch(
-    good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], *, pooled: bool = False
+    good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"]
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1); Student's if `pooled`.
+    """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1).
 
     A dimension that is constant within each class has t = ±∞ and p = 0 if the two constants differ, and otherwise t = 0
     and p = 1.
@@ -204,42 +203,6 @@ def welch(
     p = np.where(difference == 0, 1.0, 0.0)
     if varies.any():
         chosen = slice(None) if varies.all() else varies  # a slice makes no copy
-        result = stats.ttest_ind(good[:, chosen], bad[:, chosen], equal_var=pooled)
+        result = stats.ttest_ind(good[:, chosen], bad[:, chosen], equal_var=False)
         t[varies], p[varies] = result.statistic, result.pvalue
     return t, p
-
-
-def scores(
-    good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], selector: Selector, *, seed: int = 0
-) -> Float[np.ndarray, " d"]:
-    """How strongly each dimension tells good from bad. It is 0 for a constant dimension, and ∞ for one that is constant
-    within each class but differs between them (except for `difference` and `mutual_information`, which stay finite).
-
-    | selector | score |
-    |---|---|
-    | `welch`, `paired` | the magnitude of Welch's t, and of the t of the differences within pairs |
-    | `difference` | the magnitude of the difference of means |
-    | `f` | the ANOVA F, which for two classes is the square of Student's t |
-    | `mutual_information` | scikit-learn's nearest-neighbour estimate |
-    """
-    good, bad = (values.astype(np.float64, copy=False) for values in (good, bad))
-    if selector == "difference":
-        return np.abs(good.mean(0) - bad.mean(0))
-    if selector == "mutual_information":
-        labels = np.repeat([1, 0], [len(good), len(bad)])
-        return np.asarray(mutual_info_classif(np.concatenate([good, bad]), labels, random_state=seed), dtype=np.float64)
-    if selector == "paired":
-        good = good - bad
-        bad = np.zeros_like(bad)
-    t = np.abs(welch(good, bad, pooled=selector == "f")[0])
-    return t**2 if selector == "f" else t
-
-
-def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
-    """The k largest values, with the first in ties. Raises ValueError for k outside 1 … d, and TypeError for anything
-    but a whole number."""
-    if not 1 <= whole_number(k, "k") <= len(values):
-        raise ValueError(f"k must be 1 … {len(values)} dimensions, found {k}")
-    chosen = np.zeros(len(values), dtype=bool)
-    chosen[np.argsort(-values, kind="stable")[:k]] = True
-    return chosen

@@ -13,8 +13,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from interp.analyses.probing.fitting import fit_dense, scores, welch
-from interp.analyses.probing.options import Control, Selector, Unit
+from interp.analyses.probing.fitting import fit_dense, welch
+from interp.analyses.probing.options import Control, Scaling
 from interp.analyses.probing.splits import Split
 from interp.analyses.probing.uncertainty import share_interval
 
@@ -44,13 +44,13 @@ class Group:
     """Tasks of one state with equally many pairs, side by side.
 
     `X`, `X_validation` and `X_test` are `[tasks, samples, d]`, with good samples before bad ones, standardised with the
-    mean and SD of the training samples unless `raw`. `t` and `p` are Welch's for the training states as collected, and
-    `rms` is their root mean square over samples and dimensions. `test` has the number of the first pair of each group
-    of test pairs, and `n_test` is the number of these groups. What is measured on test pairs is averaged over each
-    group, because pairs that share a sentence are not independent.
+    mean and SD of the training samples, or scaled otherwise. `t` and `p` are Welch's for the training states as
+    collected, and `rms` is their root mean square over samples and dimensions. `test` has the number of the first pair
+    of each group of test pairs, and `n_test` is the number of these groups. What is measured on test pairs is averaged
+    over each group, because pairs that share a sentence are not independent.
 
     Args:
-        unit: whether raw states are divided by their `rms`, one number per task, or left in the model's unit (`none`).
+        scaling: see `sweep`.
         rotation: an orthogonal matrix `[d, d]` that the standardised states are multiplied by.
     """
 
@@ -59,9 +59,8 @@ class Group:
         vectors: Float[np.ndarray, "pairs 2 d"],
         splits: dict[str, Split],
         *,
-        raw: bool,
-        unit: Unit,
-        device: torch.device,
+        scaling: Scaling,
+        device: str,
         rotation: Float[np.ndarray, "d d"] | None = None,
     ) -> None:
         train = np.stack([vectors[split.train] for split in splits.values()])  # [tasks, pairs, 2, d]
@@ -69,8 +68,8 @@ class Group:
         spread = train.std((1, 2), dtype=np.float64)
         self.rms = np.sqrt((self.mean**2 + spread**2).mean(1))
         self.spread = np.where(spread > 1e-6 * np.abs(self.mean) + 1e-12, spread, np.inf)
-        if raw:
-            scale = np.where(self.rms > 0, self.rms, 1.0) if unit == "rms" else np.ones_like(self.rms)
+        if scaling != "standard":
+            scale = np.where(self.rms > 0, self.rms, 1.0) if scaling == "rms" else np.ones_like(self.rms)
             self.mean = np.zeros_like(spread)
             self.spread = np.tile(scale[:, None], spread.shape[1])
         self.t, self.p = np.stack([welch(x[:, 0], x[:, 1]) for x in train], axis=1)
@@ -168,10 +167,10 @@ def by_group(
     return np.stack(means)
 
 
-def ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:
-    """The dimensions of each task in order of decreasing score."""
-    values = [scores(x[: group.n], x[group.n :], selector) for x in group.X.cpu().numpy()]
-    return np.argsort(-np.stack(values), axis=1, kind="stable")
+def ranked(group: Group) -> Int[np.ndarray, "tasks d"]:
+    """The dimensions of each task in order of decreasing |Welch t|."""
+    t = [welch(x[: group.n], x[group.n :])[0] for x in group.X.cpu().numpy()]
+    return np.argsort(-np.abs(np.stack(t)), axis=1, kind="stable")
 
 
 def dense_on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from interp.analyses.declare import Analysis, option
-from interp.analyses.options import BOS, PairOptions
-from interp.support.choices import Bos, Several
+from interp.analyses.options import PairOptions
+from interp.support.choices import Several
 
 __all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "ROTATIONS", "SEEDS", "STEPS", "Control", "Method", "Position"]
-__all__ += ["ProbingOptions", "Score", "Selector", "Unit"]
+__all__ += ["ProbingOptions", "Scaling", "Score"]
 
 Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]
-Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
-Unit = Literal["rms", "none"]
+Scaling = Literal["standard", "rms", "none"]
 Score = Literal["sum", "per_token", "per_character", "per_byte"]
 L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
@@ -33,8 +32,6 @@ def _state(text: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbingOptions(PairOptions):
-    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.", kind="tasks")
-    limit: int | None = option(None, "Read only the first N pairs of each task.", kind="limit", least=1)
     states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
         "best",
@@ -45,27 +42,19 @@ class ProbingOptions(PairOptions):
     methods: Several[Method] = option(METHODS, "Probes to fit.")
     l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
     ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
-    selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
     seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.", kind="seed")
-    controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
-    rotations: int = option(
-        ROTATIONS,
-        "Random rotations of the state whose top dimensions the own ones are compared with; 0 for none.",
-        least=0,
+    controls: Several[Control] = option(
+        get_args(Control), "Controls to fit as well: labels flipped; random rotations of the states."
     )
-    raw: bool = option(False, "Fit on raw states instead of standardised ones.")
-    unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
-    score: Score = option(
-        "sum", "How the model judges a pair: by its total log-probability (sum), or per unit of length."
+    scaling: Scaling = option(
+        "standard",
+        "Fit on standardised states, on states divided by their root mean square (rms), or as they are (none).",
     )
     whole_words: bool = option(
         False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
     )
-    bos: Bos = option("auto", BOS, kind="bos")
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
     atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
-    folds: int = option(2, "Number of parts of each task's pairs that the atlas compares units between.", least=2)
-    fit_device: str | None = option(None, "Device on which probes are fitted. Default: the model's GPU, else the CPU.")
 
 
 def _ks(model: Any, options: dict[str, Any]) -> list[int]:
@@ -88,11 +77,10 @@ ANALYSIS = Analysis(
     result="interp.analyses.probing.tables:ProbingStudy",
     check="interp.analyses.probing.tables:check_asked",
     cost="interp.analyses.probing.costs:dry_run",
-    in_report={"rotations": 0},
-    more={"atlas": True, "rotations": ROTATIONS},
+    in_report={"controls": ("none", "flip")},
+    more={"controls": get_args(Control), "atlas": True},
     paper={
-        "raw": True,
-        "unit": "none",
+        "scaling": "none",
         "ks": _ks,
         "state": _paper_state,
         "controls": ("none", "rotation"),

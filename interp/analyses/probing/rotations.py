@@ -24,9 +24,7 @@ from interp.analyses.probing.options import ROTATIONS
 from interp.analyses.probing.splits import of_equal_size, split_tasks
 from interp.analyses.probing.states import States
 from interp.analyses.probing.uncertainty import share_interval
-from interp.models.running import find_device
 from interp.support.checks import whole_number
-from interp.support.choices import Several
 
 __all__ = ["LEAST_DENSE", "ROTATED", "haar", "rotated", "rotations"]
 
@@ -42,9 +40,7 @@ def rotations(
     collected: States,
     state: int,
     *,
-    tasks: Several[str] | None = None,
     draws: int = ROTATIONS,
-    device: str | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """The accuracy of the top 1, 10 and 25 % of dimensions, and of the top of as many coordinates in random rotations.
@@ -56,7 +52,6 @@ def rotations(
 
     Args:
         state: the state, out of those collected.
-        tasks: the tasks to use. Default: all.
         draws: the number of rotations; with 0, the table is empty.
 
     Returns the table `rotations` (task, state, control, draw, k, accuracy). For every task there is a row of its dense
@@ -83,11 +78,10 @@ def rotations(
     if not whole_number(draws, "draws", least=0):
         return pd.DataFrame(columns=ROTATED)
     vectors = collected.load(state)
-    device_of_fits = find_device(device)
     rows: list[dict[str, Any]] = []
     able: list[Group] = []
-    for splits in of_equal_size(split_tasks(collected.pairs, tasks, collected.rows)):
-        group = Group(vectors, splits, raw=False, unit="rms", device=device_of_fits)
+    for splits in of_equal_size(split_tasks(collected.pairs, rows=collected.rows)):
+        group = Group(vectors, splits, scaling="standard", device=collected.device)
         right = group.right(fit_dense(group.X, group.targets())[:, 0])
         rows += _rows(group, "none", 0, group.d, right)
         part = group.part(np.flatnonzero(share_interval(right)[0] > LEAST_DENSE).tolist())
@@ -102,7 +96,7 @@ def rotations(
 
 
 def _top(group: Group, control: str, draw: int) -> Iterator[dict[str, Any]]:
-    order = ranked(group, "welch")
+    order = ranked(group)
     for k in sorted({max(1, int(share * group.d)) for share in _SHARES} - {group.d}):
         yield from _rows(group, control, draw, k, group.right(dense_on(group, order[:, :k])))
 

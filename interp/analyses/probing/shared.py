@@ -15,12 +15,11 @@ from sklearn.linear_model import LogisticRegression
 
 from interp.analyses.probing.fitting import fit_dense, fit_sparse
 from interp.analyses.probing.group import Group, by_group, hits
-from interp.analyses.probing.options import STEPS, Unit
+from interp.analyses.probing.options import STEPS, Scaling
 from interp.analyses.probing.splits import Split, of_equal_size, split_tasks
 from interp.analyses.probing.states import States
-from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_unit
+from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_scaling
 from interp.corpora.pairs import sentences_of
-from interp.models.running import find_device
 from interp.support.choices import Several, listed
 
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer", "transfer_of_words"]
@@ -37,11 +36,9 @@ def transfer(
     tasks: Several[str] | None = None,
     states: Several[int] | None = None,
     l0_strengths: Several[float | int] = (SHOWN_L0_STRENGTH, 1.0),
-    raw: bool = False,
-    unit: Unit = "rms",
+    scaling: Scaling = "standard",
     steps: int = STEPS,
     seed: int = 0,
-    device: str | None = None,
 ) -> pd.DataFrame:
     """Apply every task's probe to every task's test pairs, with one matrix product per tested task and state.
 
@@ -52,7 +49,7 @@ def transfer(
         tasks, states: the tasks and states to use. Default: all.
         l0_strengths: λ of the sparse probes, which are fitted in addition to the dense probe (L2, C = 1). λ = 1 leaves
             all gates open, and is the paper's dense baseline.
-        raw, unit, steps, seed, device: see `sweep`.
+        scaling, steps, seed: see `sweep`.
 
     Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy). The
     method is `l0`, with its λ, or `dense`, with its C.
@@ -68,7 +65,7 @@ def transfer(
         >>> table.groupby("train_task", sort=False)["test_task"].apply(list).to_dict()
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
-    check_unit(raw, unit)
+    check_scaling(scaling)
     l0_strengths = listed(l0_strengths)
     splits = split_tasks(collected.pairs, tasks, collected.rows)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
@@ -78,7 +75,7 @@ def transfer(
         vectors = collected.load(state)
         probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for subset in of_equal_size(splits):
-            group = Group(vectors, subset, raw=raw, unit=unit, device=find_device(device))
+            group = Group(vectors, subset, scaling=scaling, device=collected.device)
             y = group.targets()
             fitted = [fit_dense(group.X, y)]
             if l0_strengths:
@@ -94,14 +91,14 @@ def transfer(
     return pd.concat(tables, ignore_index=True)[TRANSFER]
 
 
-def transfer_of_words(collected: States, tasks: Several[str] | None = None) -> pd.DataFrame:
+def transfer_of_words(collected: States) -> pd.DataFrame:
     """The table `transfer` of L2 logistic regressions (C = 1) on word counts, which read no state: what each task's
     words say about each task's test pairs. Words that a task's training pairs lack count nothing.
 
     Raises the errors of `sweep`.
     """
     pairs = collected.pairs
-    splits = split_tasks(pairs, tasks, collected.rows)
+    splits = split_tasks(pairs, rows=collected.rows)
     words = CountVectorizer(token_pattern=r"\S+").fit(sentences_of(pairs))
     good, bad = (words.transform(pairs[side]) for side in ("sentence_good", "sentence_bad"))
     fits = []
@@ -187,11 +184,9 @@ def general(
     tasks: Several[str] | None = None,
     states: Several[int] | None = None,
     l0_strength: float | int = SHOWN_L0_STRENGTH,
-    raw: bool = False,
-    unit: Unit = "rms",
+    scaling: Scaling = "standard",
     steps: int = STEPS,
     seed: int = 0,
-    device: str | None = None,
 ) -> pd.DataFrame:
     """Is there grammaticality in general? The test pairs of each task are judged by probes that have not seen the task.
 
@@ -206,7 +201,7 @@ def general(
 
     Raises ValueError for fewer than two tasks, and the errors of `sweep`.
     """
-    check_unit(raw, unit)
+    check_scaling(scaling)
     splits = split_tasks(collected.pairs, tasks, collected.rows)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
@@ -223,7 +218,7 @@ def general(
     tables = []
     for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
-        group = Group(vectors, everything, raw=raw, unit=unit, device=find_device(device))
+        group = Group(vectors, everything, scaling=scaling, device=collected.device)
         X = group.X
         y = group.targets()
         sparse = fit_sparse(

@@ -11,9 +11,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from interp.analyses.probing.fitting import fit_dense, fit_sparse, scores, top
-from interp.analyses.probing.options import STEPS, Unit
-from interp.support.checks import check_choice
+from interp.analyses.probing.fitting import fit_dense, fit_sparse, welch
+from interp.analyses.probing.options import STEPS, Scaling
+from interp.support.checks import check_choice, whole_number
 
 __all__ = ["SparseProbe"]
 
@@ -23,19 +23,18 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
 
     `"l0"` learns the gates m (`interp.probing.fitting.fit_sparse`). `"topk"` opens the k dimensions with the largest
     Welch t, and fits an L2 logistic regression (C = 1) to them (Gurnee et al. 2023). `"dense"` opens all dimensions.
-    Inputs are standardised with the training mean and SD unless `raw`. On raw states, a probe without intercept uses a
-    dimension with a large mean as an intercept.
 
-    Learned attributes are `coef_` (w ⊙ m, `[d]`, for standardised inputs), `gate_` (m, `[d]`), `mean_`, `scale_`,
+    Learned attributes are `coef_` (w ⊙ m, `[d]`, for scaled inputs), `gate_` (m, `[d]`), `mean_`, `scale_`,
     `classes_`, `n_open_` and `n_features_in_`.
 
     Args:
         method: how dimensions are chosen.
         l0_strength: λ of `"l0"`, in (0, 1]. A small value opens few gates.
         k: the number of dimensions of `"topk"`.
-        raw: do not standardise the inputs.
-        unit: what raw inputs are divided by: with `"rms"` by their root mean square over samples and dimensions, a
-            single number, so that λ and C do not depend on the unit of the inputs; with `"none"` by nothing.
+        scaling: `"standard"` subtracts the training mean and divides by the training SD. `"rms"` only divides, by the
+            root mean square of the inputs over samples and dimensions, so that λ and C do not depend on their unit.
+            `"none"` leaves inputs as they are. Without a mean of 0, a probe without intercept uses a dimension with a
+            large mean as an intercept.
         steps: the number of optimiser steps of `"l0"`.
         seed: the seed for its weights, gates and noise.
     """
@@ -46,16 +45,14 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         *,
         l0_strength: float | int = 0.2,
         k: int = 40,
-        raw: bool = False,
-        unit: Unit = "rms",
+        scaling: Scaling = "standard",
         steps: int = STEPS,
         seed: int = 0,
     ) -> None:
         self.method = method
         self.l0_strength = l0_strength
         self.k = k
-        self.raw = raw
-        self.unit = unit
+        self.scaling = scaling
         self.steps = steps
         self.seed = seed
 
@@ -67,10 +64,10 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> "SparseProbe":
         """Fit to samples `[n, d]` and two classes.
 
-        Raises ValueError for NaN, for any number of classes other than two, an unknown method or unit, λ outside (0,
+        Raises ValueError for NaN, for any number of classes other than two, an unknown method or scaling, λ outside (0,
         1], fewer steps than one, a seed outside 0 … 2**63 − 1, and k > d.
         """
-        check_choice("unit", self.unit, get_args(Unit))
+        check_choice("scaling", self.scaling, get_args(Scaling))
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -78,11 +75,12 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
             n = "1 class" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
             raise ValueError(f"Only binary classification is supported. The number of classes must be two, found {n}")
         d = X.shape[1]
-        self.mean_ = np.zeros(d) if self.raw else X.mean(0, dtype=np.float64)
+        self.mean_ = X.mean(0, dtype=np.float64)
         spread = X.std(0, dtype=np.float64)
-        if self.raw:
+        if self.scaling != "standard":
+            self.mean_ = np.zeros(d)
             rms = float(np.sqrt(np.mean(X**2, dtype=np.float64)))
-            spread = np.full(d, rms if self.unit == "rms" and rms > 0 else 1.0)
+            spread = np.full(d, rms if self.scaling == "rms" and rms > 0 else 1.0)
         self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
         if self.method == "l0":
@@ -92,7 +90,10 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         elif self.method in ("topk", "dense"):
             chosen = np.ones(d, dtype=bool)
             if self.method == "topk":
-                chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
+                if not 1 <= whole_number(self.k, "k") <= d:
+                    raise ValueError(f"k must be 1 … {d} dimensions, found {self.k}")
+                strengths = np.abs(welch(X[labels == 1], X[labels == 0])[0])
+                chosen[np.argsort(-strengths, kind="stable")[self.k :]] = False
             self.gate_ = chosen.astype(np.float64)
             self.coef_ = np.zeros(d)
             self.coef_[chosen] = fit_dense(self._standardised(X, chosen), target)[0, 0].numpy()

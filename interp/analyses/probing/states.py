@@ -47,15 +47,16 @@ class States:
     """One vector for each sentence of each pair, by state.
 
     `pairs` is the table that was read. `states` are the numbers of the states: 0 for the embeddings and L + 1 after
-    block L, or block numbers for neurons and heads. `width` is the length of a vector. `load(state)` returns
-    `[pairs, 2, width]`, with good before bad. `rows` are the token ids of the sentences, good and bad in turn. `tokens`
-    has the tokens at which each dimension is largest, if `collect` was asked for them.
+    block L, or block numbers for neurons and heads. `width` is the length of a vector. `load(state)` returns `[pairs,
+    2, width]`, with good before bad. Probes are fitted on `device`. `rows` are the token ids of the sentences, good and
+    bad in turn. `tokens` has the tokens at which each dimension is largest, if `collect` was asked for them.
     """
 
     pairs: pd.DataFrame
     states: tuple[int, ...]
     width: int
     settings: dict[str, Any]
+    device: str = "cpu"
     rows: Sequence[list[int]] = field(default=(), repr=False)
     tokens: LargestTokens | None = field(default=None, repr=False)
     _shards: tuple[Checkpoint, ...] = field(default=(), repr=False)
@@ -153,7 +154,8 @@ def collect(
     size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
         raise ValueError(f"the states take {size / 1e9:.1f} GB, but memory is {memory / 1e9:.1f} GB; give a directory")
-    collected = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
+    device = str(model.W_U.device) if model.W_U.is_cuda else "cpu"
+    collected = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, device, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
             tokens = LargestTokens(model, sites.names, sites.width) if largest else None

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float
 from scipy import stats
 from tqdm.auto import tqdm
@@ -19,11 +18,10 @@ from interp.analyses.probing.columns import IN_PAPER, MEANINGS
 from interp.analyses.probing.equivalence import random_sets
 from interp.analyses.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
 from interp.analyses.probing.group import Group, dense_on, ranked, words_right
-from interp.analyses.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Selector, Unit
+from interp.analyses.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Scaling
 from interp.analyses.probing.rotations import haar
 from interp.analyses.probing.splits import Split, of_equal_size, split_tasks, used_pairs
 from interp.analyses.probing.states import States
-from interp.models.running import find_device
 from interp.passes.checkpoint import Checkpoint, is_finished, kept_each
 from interp.results.result import Result
 from interp.support.checks import check_choice, check_seed, check_table, warn, whole_number
@@ -45,7 +43,7 @@ class Sweep(Result):
 
     - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
       pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
-      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`; each is
+      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:welch` and C to `dense`; each is
       missing for the other methods. low and high are Wilson's 95 % intervals
       (`interp.probing.uncertainty.share_interval`). rms is the root mean square of the training states, in the model's
       unit, over sentences and dimensions.
@@ -98,15 +96,12 @@ def sweep(
     tasks: Several[str] | None = None,
     states: Several[int] | None = None,
     methods: Several[Method] = METHODS,
-    selectors: Several[Selector] = ("welch",),
     l0_strengths: Several[float | int] = L0_STRENGTHS,
     ks: Several[int] = KS,
     seeds: Several[int] = SEEDS,
     controls: Several[Control] = ("none", "flip"),
-    raw: bool = False,
-    unit: Unit = "rms",
+    scaling: Scaling = "standard",
     steps: int = STEPS,
-    device: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Sweep:
@@ -115,12 +110,11 @@ def sweep(
     Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed. Pairs that share a sentence stay
     together, and pairs that the model cannot tell apart, or that are repeated, are left out; see
     `interp.probing.splits`. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether
-    good is above bad; equal scores count half). States are standardised with the training mean and SD unless `raw`.
-    `bag_of_words` is the accuracy of an L2 logistic regression on word counts with the same split. There are two
-    controls. `flip` swaps labels within half of the pairs, so that nothing can be learned except the sentences
-    themselves. `rotation` fits `l0` and `topk` in a random orthogonal basis of the standardised states: a probe that
-    needs equally many dimensions there reads a subspace and not particular neurons. (A dense probe is the same in every
-    basis.)
+    good is above bad; equal scores count half). `bag_of_words` is the accuracy of an L2 logistic regression on word
+    counts with the same split. There are two controls. `flip` swaps labels within half of the pairs, so that nothing
+    can be learned except the sentences themselves. `rotation` fits `l0` and `topk` in a random orthogonal basis of the
+    standardised states: a probe that needs equally many dimensions there reads a subspace and not particular neurons.
+    (A dense probe is the same in every basis.)
 
     Args:
         tasks, states: the tasks and states to use. Default: all.
@@ -129,14 +123,14 @@ def sweep(
         controls: `"none"` (no control), `flip` (for `dense`, and for `l0` at λ = .2 or the nearest) and `rotation` (for
             `l0` and `topk`).
         seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with others.
-        raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an intercept.
-        unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square of its
-            training states over sentences and dimensions, so that λ and C mean the same at every depth. With `"none"`
-            they are not divided, as in the paper; the result then depends on the unit of the residual stream, and there
-            is a warning.
+        scaling: `"standard"` subtracts the training mean and divides by the training SD. `"rms"` only divides, by one
+            number per task and state: the root mean square of its training states over sentences and dimensions, so
+            that λ and C mean the same at every depth. `"none"` leaves states as they are, as in the paper; the result
+            then depends on the unit of the residual stream, and there is a warning. Without a mean of 0, a probe
+            without intercept uses a dimension with a large mean as an intercept.
         directory: a directory that stores each finished state, to resume from.
 
-    Warns if, on raw states, no gate opens for any task at some λ and state.
+    Warns if, on states that are not standardised, no gate opens for any task at some λ and state.
 
     Raises ValueError for a task with fewer than 10 groups of pairs that share no sentence, k above the width, λ outside
     (0, 1], missing methods or controls, unknown names, fewer steps than one, and a seed outside 0 … 2**63 − 1. Raises
@@ -152,16 +146,15 @@ def sweep(
         ['dense']
     """
     options = checked_options(
-        collected.width, methods=methods, selectors=selectors, l0_strengths=l0_strengths, ks=ks, seeds=seeds,
-        controls=controls,
-    )  # fmt: skip
-    check_unit(raw, unit)
+        collected.width, methods=methods, l0_strengths=l0_strengths, ks=ks, seeds=seeds, controls=controls
+    )
+    check_scaling(scaling)
     splits = split_tasks(collected.pairs, tasks, collected.rows)
     numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
     if not numbers:
         raise ValueError("states is empty; name at least one state, or leave it out for all of them")
-    parameters = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
-    parameters["steps"] = whole_number(steps, "steps", least=1)
+    steps = whole_number(steps, "steps", least=1)
+    parameters = {"tasks": list(splits), **options, "scaling": scaling, "steps": steps}
     words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
     bag_of_words = {task: float(right.mean()) for task, right in words.items()}
     settings = {"states": collected.settings, **parameters, "bag_of_words": bag_of_words}
@@ -170,10 +163,10 @@ def sweep(
     bases = {control == "rotation" for control in options["controls"]}
     work = unfinished * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
     with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
-        make = partial(_tables, collected, splits, words, settings, find_device(device), bar.update)
+        make = partial(_tables, collected, splits, words, settings, bar.update)
         parts = kept_each([(checkpoint, partial(make, state)) for state, checkpoint in checkpoints.items()])
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
-    if raw:
+    if scaling != "standard":
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
     of_states = ("weight_hash", "of", "position", "begins_with", "read_at")
     origin = {key: collected.settings.get(key) for key in of_states}
@@ -188,7 +181,7 @@ def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
     TypeError for k or seeds that are not whole numbers.
     """
     options = {name: listed(values) for name, values in lists.items()}
-    for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
+    for name, kind in (("methods", Method), ("controls", Control)):
         if not options[name] or not set(options[name]) <= set(get_args(kind)):
             raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")
     for name in ("l0_strengths", "seeds"):
@@ -200,13 +193,13 @@ def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
     return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
 
 
-def check_unit(raw: bool, unit: str) -> None:
-    """Raise ValueError for an unknown unit, and warn if the result depends on the unit of the residual stream."""
-    check_choice("unit", unit, get_args(Unit))
-    if raw and unit == "none":
+def check_scaling(scaling: str) -> None:
+    """Raise ValueError for an unknown scaling, and warn if the result depends on the unit of the residual stream."""
+    check_choice("scaling", scaling, get_args(Scaling))
+    if scaling == "none":
         problem = "states are neither standardised nor divided by their root mean square"
         depends = "which gates open, and the accuracy, depend on the unit of the residual stream"
-        warn(f"{problem}: {depends}; unit='rms' keeps the basis and removes that dependence")
+        warn(f"{problem}: {depends}; scaling='rms' keeps the basis and removes that dependence")
 
 
 def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
@@ -241,7 +234,6 @@ def _tables(
     splits: dict[str, Split],
     words: dict[str, Float[np.ndarray, " groups"]],
     settings: dict[str, Any],
-    device: torch.device,
     tick: Tick,
     state: int,
 ) -> dict[str, pd.DataFrame]:
@@ -252,9 +244,7 @@ def _tables(
     for subset, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
         rotation = haar(states.width, 0) if rotated else None
         in_basis = [control for control in controls if (control == "rotation") == rotated]
-        group = Group(
-            vectors, subset, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
-        )  # fmt: skip
+        group = Group(vectors, subset, scaling=settings["scaling"], device=states.device, rotation=rotation)
         if not rotated:
             parts["hits"] += [_right(group, "bag_of_words", np.stack([words[task] for task in subset]))]
         for name, table in _fitted(group, in_basis, settings, tick):
@@ -288,14 +278,13 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
             yield "probes", group.rows(weight[:, i], control, method="dense", C=1.0)
             yield "hits", _right(group, _SHOWN["dense", control], group.right(weight[:, i], control))
     if "topk" in methods:
-        for basis, selector in product([control for control in controls if control != "flip"], settings["selectors"]):
-            order = ranked(group, selector)
-            method = f"topk:{selector}"
+        for basis in [control for control in controls if control != "flip"]:
+            order = ranked(group)
             for k in settings["ks"]:
                 weight = dense_on(group, order[:, :k])
-                yield "probes", group.rows(weight, basis, method=method, k=k)
-                if k == max(settings["ks"]) and selector == "welch":
-                    yield "hits", _right(group, _SHOWN[method, basis], group.right(weight))
+                yield "probes", group.rows(weight, basis, method="topk:welch", k=k)
+                if k == max(settings["ks"]):
+                    yield "hits", _right(group, _SHOWN["topk:welch", basis], group.right(weight))
     if "random" in methods and not rotated:
         yield from zip(("random_k", "equivalence"), random_sets(group), strict=True)
 

@@ -13,14 +13,14 @@ import pandas as pd
 
 from interp.analyses.probing.accuracy import LEAST_ACCURACY, ablation_effect
 from interp.analyses.probing.atlas.findings import atlas_findings
-from interp.analyses.probing.atlas.reading import unit_passes
+from interp.analyses.probing.atlas.reading import FOLDS, unit_passes
 from interp.analyses.probing.atlas.sums import places
 from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
-from interp.analyses.probing.options import KS, ProbingOptions, Score, Unit
+from interp.analyses.probing.options import KS, ROTATIONS, ProbingOptions, Scaling, Score
 from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.probes import pair_scores, probe
 from interp.analyses.probing.rotations import rotations
@@ -53,13 +53,13 @@ class ProbingStudy(Atlas, Sweep):
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged, model_accuracy_test,
       n_judged_test): the tasks, and the share of pairs whose good sentence the model itself finds more probable,
-      according to `provenance["score"]`: of all pairs that it can tell apart, and of the test pairs among them.
+      of all pairs that it can tell apart, and of the test pairs among them.
     - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
-      p_adjusted): the share of all pairs for each score, and its difference from the share by `provenance["score"]`;
-      see `minimal_pair_accuracy`.
+      p_adjusted): the share of all pairs for each score, and its difference from the share by `sum`; see
+      `minimal_pair_accuracy`.
     - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
       n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
-      judges better or worse than `provenance["score"]`, at an adjusted p of .05.
+      judges better or worse than `sum`, at an adjusted p of .05.
     - `means` (state, probe, accuracy, low, high, sd): the mean of each column of `hits`, with its 95 % interval by
       Student's t: over phenomena if every task has a linguistics_term, with a mean over the tasks of each first,
       otherwise over tasks; there is none for fewer than five. That of a single task has an interval over its test
@@ -258,14 +258,11 @@ def study(
     numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
-    judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
     scoring: dict[str, Any] = {"whole_words": options.whole_words, "bos": options.bos}
-    scores = [options.score, *(score for score in get_args(Score) if score != options.score)]
+    scores = get_args(Score)
     can_judge = check_judged(model, table, scores=scores, **scoring)
-    reading = judging | {"position": options.position}
-    fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
-    fitting["steps"] = int(options.steps)
-    fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
+    reading = {"bos": options.bos, "progress": options.progress, "position": options.position}
+    fitting: dict[str, Any] = {"scaling": options.scaling, "steps": int(options.steps)}
     probed = partial(_probed, table, options, reading | {"largest": False}, fitting)
     atlas = yield from _atlas(model, table, options)
     states, swept = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
@@ -277,22 +274,21 @@ def study(
         twins.append(probed(untrained(model, seed=seed), f"untrained-{seed}-", [best], of_untrained)[1])
     right = (yield from judged(model, table, scores=scores, **scoring)) if can_judge else unjudged(scores)
     tested = np.concatenate([split.test for split in splits.values()])
-    tasks = _tasks(table, swept, right.assign(right=right[options.score], test=right["pair"].isin(tested)))
+    tasks = _tasks(table, swept, right.assign(right=right["sum"], test=right["pair"].isin(tested)))
     able = tasks["task"][tasks["model_accuracy_test"] >= LEAST_ACCURACY].tolist() if sparse else []
     sparse_probes = [probe(swept, task, best) for task in able]
     removed = [candidate for candidate in sparse_probes if 1 <= len(candidate.dims) <= states.width // 2]
     viewed = [probe(swept, task, best) for task in _most_accurate(swept.probes, best, l0_strength)]
-    details = swept.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
-    details["whole_words"] = options.whole_words
+    details = swept.provenance | {"state": best, "l0_strength": l0_strength, "whole_words": options.whole_words}
     unused = list(source.unused)
-    ablating: dict[str, Any] = {"limit": _ABLATED, "score": options.score, "progress": options.progress}
-    ablating["by_perplexity"] = options.atlas
+    ablating: dict[str, Any] = {"limit": _ABLATED, "by_perplexity": options.atlas, "progress": options.progress}
+    draws = ROTATIONS if "rotation" in chosen["controls"] else 0
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=source.name, unused_columns=unused, **details),
         **(swept.tables | both | _across_tasks(states, swept, best, l0_strength, fitting) | atlas),
         tasks=tasks,
         untrained=of_twins(swept, twins, best),
-        rotations=rotations(states, best, draws=options.rotations, device=fitting["device"], progress=options.progress),
+        rotations=rotations(states, best, draws=draws, progress=options.progress),
         judgements=by_task(right),
         judgement_means=over_tasks(right, phenomena),
         ablation=ablation_effect(model, table, removed, **ablating, **scoring),
@@ -323,14 +319,13 @@ def check_asked(options: ProbingOptions) -> None:
     chosen = checked_options(ks=options.ks or (), **_swept(options))
     if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; without them use sweep")
-    check_choice("unit", options.unit, get_args(Unit))
-    check_choice("score", options.score, get_args(Score))
+    check_choice("scaling", options.scaling, get_args(Scaling))
     whole_number(options.steps, "steps", least=1)
 
 
 def _swept(options: ProbingOptions) -> dict[str, Any]:
     """The options that `sweep` has too, but for ks, whose default depends on the model."""
-    names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
+    names = ("methods", "controls", "l0_strengths", "seeds")
     return {name: getattr(options, name) for name in names}
 
 
@@ -344,8 +339,7 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
         problem = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a "
         problem += "bundled task, so the atlas cannot tell units of grammar from units of any difference"
         warn(f"{problem}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
-    settings: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
-    units, _ = yield from unit_passes(model, pairs, swapped, **settings)
+    units, _ = yield from unit_passes(model, pairs, swapped, position=options.position, folds=FOLDS, bos=options.bos)
     return atlas_tables(units, places(model), pairs)
 
 
