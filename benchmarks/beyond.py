@@ -204,7 +204,7 @@ def units() -> Rows:
     table = pairs.load("bundled", limit=200)
     for name in ("tiny-gpt2", "tiny-bert", "llama-stories260k", "gpt2-yelp"):
         units_map = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
-        again = units_map.found_again.query("score == 'paired'").set_index(["of", "control"])
+        again = units_map.found_again.set_index(["of", "control"])
         area = units_map.separability.groupby(["of", "control"])["auc"].mean()
         for kind in again.index.unique("of"):
             row = {"model": name, "kind": kind}

@@ -181,7 +181,7 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
 
 ATLAS = {
     "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
-    "units": "task control of at unit t welch_t auc auc_error parts",
+    "units": "task control of at unit t auc auc_error parts",
     "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
     "phenomena": "of by within between difference low high p n_tasks n_groups",
     "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
@@ -254,7 +254,6 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
         "n_tokens",
         "steering": "token text requested achieved kl_others",
-        "steering_error": "text shift weights group error",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",

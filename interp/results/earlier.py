@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["MOVED", "Moved", "moved_from", "saved_in"]
+__all__ = ["MOVED", "Moved", "moved_from", "of_today", "saved_in"]
 
 
 class Moved(NamedTuple):
@@ -60,6 +60,18 @@ MOVED = {
     )
 }  # fmt: skip
 """What was moved to an analysis of its own, by the name of that analysis."""
+
+
+_ONE_KIND = {"consistency": ("score", "paired")}
+"""Columns that tables had, with the value whose rows are those of today."""
+
+
+def of_today(name: str, table: Any) -> Any:
+    """Return a table as it is today, from one that may be of an earlier version."""
+    column, value = _ONE_KIND.get(name, ("", ""))
+    if column not in table:
+        return table
+    return table[table[column] == value].drop(columns=column).reset_index(drop=True)
 
 
 def moved_from(run: Path, analysis: str) -> Moved | None:

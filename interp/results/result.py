@@ -22,7 +22,7 @@ import pandas as pd
 
 from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
-from interp.results.earlier import moved_from
+from interp.results.earlier import moved_from, of_today
 from interp.results.exports import export
 from interp.results.findings import Answer, Finding, counted, findings_table
 from interp.results.latex import latex
@@ -330,7 +330,7 @@ class Result:
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} has no provenance; run the analysis again")
         _check_provenance(described, saved["provenance"])
-        readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
+        readers: dict[str, Callable[[Path], Any]] = {name: partial(_read_table, name) for name in cls.table_names()}
         for item in fields(cls):
             if item.type is Dense:
                 readers[item.name] = partial(_read_dense, **item.metadata)
@@ -348,6 +348,10 @@ class _Figures(dict[str, "Figure"]):
         if len(names) == 1:
             return self[names[0]]
         raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
+
+
+def _read_table(name: str, path: Path) -> pd.DataFrame:
+    return of_today(name, pd.read_parquet(path))
 
 
 def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:

@@ -167,7 +167,6 @@ MANY_OPTIONS = {
     "analyses.encoding.neurons.frequency_neurons", "analyses.encoding.pruning.pruning_curve",
     "analyses.encoding.steering.steering_report", "instruments.decoding.generate",
     "instruments.prompts.prompts", "analyses.probing.accuracy.ablation_effect",
-    "analyses.probing.states.collect",
     "analyses.probing.sweeps.sweep", "corpora.batching.batches", "results.verdicts.judged",
 }  # fmt: skip
 """Measures that users call; their options are keywords."""

@@ -18,7 +18,7 @@ import interp
 from interp import plots, probing
 from interp.analyses.probing.atlas import reading, tables
 from interp.analyses.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
-from interp.analyses.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
+from interp.analyses.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top
 from interp.analyses.probing.costs import dry_run
 from interp.analyses.probing.page import section, sides
 from interp.corpora import controls, pairs
@@ -82,12 +82,9 @@ def top_of(t: np.ndarray) -> set[int]:
     return {int(i) for i in order if t[i] != 0}
 
 
-def t_of(x: np.ndarray, score: str) -> np.ndarray:
+def t_of(x: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
-        if score == "paired":
-            t = stats.ttest_rel(x[:, 0], x[:, 1]).statistic
-        else:
-            t = stats.ttest_ind(x[:, 0], x[:, 1], equal_var=False).statistic
+        t = stats.ttest_rel(x[:, 0], x[:, 1]).statistic
     return np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
@@ -107,19 +104,19 @@ def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
     for of in ("residual", "neurons", "heads"):
         joined = np.concatenate([x for key, x in states.items() if key[0] == of], axis=2)
         tops: dict[Any, set[int]] = {}
-        for task, score in itertools.product("abc", ("paired", "welch")):
+        for task in "abc":
             mine = joined[numbers[task]]
             for part in range(FOLDS):
-                tops[task, score, part, 0] = top_of(t_of(mine[fold == part], score))
-                tops[task, score, part, 1] = top_of(t_of(mine[fold != part], score))
+                tops[task, part, 0] = top_of(t_of(mine[fold == part]))
+                tops[task, part, 1] = top_of(t_of(mine[fold != part]))
             n = max(1, joined.shape[2] // 100)
-            overlap = np.mean([len(tops[task, score, p, 0] & tops[task, score, p, 1]) / n for p in range(FOLDS)])
-            row = found.consistency.query("task == @task and of == @of and score == @score").iloc[0]
+            overlap = np.mean([len(tops[task, p, 0] & tops[task, p, 1]) / n for p in range(FOLDS)])
+            row = found.consistency.query("task == @task and of == @of").iloc[0]
             assert row["overlap"] == pytest.approx(overlap)
             assert (row["n_units"], row["n_top"], row["n_pairs"]) == (joined.shape[2], n, N_PAIRS)
         for one, other in itertools.combinations("abc", 2):
             both = [
-                len(tops[x, "paired", p, 0] & tops[y, "paired", p, 1]) / n
+                len(tops[x, p, 0] & tops[y, p, 1]) / n
                 for p in range(FOLDS) for x, y in ((one, other), (other, one))
             ]  # fmt: skip
             row = found.shared_units.query("of == @of and task_a == @one and task_b == @other").iloc[0]
@@ -132,8 +129,7 @@ def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
             good, bad = joined[numbers["a"]][:, 0, unit], joined[numbers["a"]][:, 1, unit]
             area = roc_auc_score(np.repeat([1, 0], N_PAIRS), np.concatenate([good, bad]))
             assert abs(row["auc"] - area) <= row["auc_error"] + 1e-9
-            assert row["t"] == pytest.approx(t_of(joined[numbers["a"]][..., [unit]], "paired")[0], rel=1e-3)
-            assert row["welch_t"] == pytest.approx(t_of(joined[numbers["a"]][..., [unit]], "welch")[0], rel=1e-3)
+            assert row["t"] == pytest.approx(t_of(joined[numbers["a"]][..., [unit]])[0], rel=1e-3)
     for at in (1, 2):
         means = {task: np.subtract(*states["residual", at][numbers[task]].mean(0)) for task in "abc"}
         for one, other in itertools.combinations("abc", 2):
@@ -168,13 +164,13 @@ def test_flipped_labels_are_pairs_with_their_sentences_swapped():
     x = np.random.default_rng(0).normal(size=(30, 2, 400)) + np.linspace(-50, 50, 400)
     sums = synthetic(x, flips=3, piece=7)
     found, fold, signs = task_units(sums), folds_of(30, FOLDS), sums.signs.numpy()
-    for draw, score in itertools.product(range(3), ("paired", "welch")):
+    for draw in range(3):
         swapped = np.where(signs[draw][:, None, None] > 0, x.astype(np.float32), x[:, ::-1].astype(np.float32))
         swapped = swapped.astype(np.float64)
         for part in range(FOLDS):
-            sets = found.sets["residual", score][part, :, 1 + draw]
-            assert set(sets[0].tolist()) == top_of(t_of(swapped[fold == part], score))
-            assert set(sets[1].tolist()) == top_of(t_of(swapped[fold != part], score))
+            sets = found.sets["residual"][part, :, 1 + draw]
+            assert set(sets[0].tolist()) == top_of(t_of(swapped[fold == part]))
+            assert set(sets[1].tolist()) == top_of(t_of(swapped[fold != part]))
 
 
 def test_best_unit_is_chosen_on_one_part_and_measured_on_the_other():
@@ -231,22 +227,19 @@ def test_scores_of_constants():
     x[:, :, 9] = 1.0
     x = np.round(x * 64) / 64  # exact in float32
     found = task_units(synthetic(x))
-    assert found.sets["residual", "paired"][:, :, 0].max() == 5
-    assert (np.sort(found.sets["residual", "paired"][0, 0, 0]) == [-1, -1, 5]).all()
+    assert found.sets["residual"][:, :, 0].max() == 5
+    assert (np.sort(found.sets["residual"][0, 0, 0]) == [-1, -1, 5]).all()
     assert found.units[0]["t"].tolist() == [np.inf]
     one, other = np.array([-1, -1, 5]), np.array([-1, 4, 5])
     assert shared(one, other) == pytest.approx(1 / 3)
 
 
-def test_welch_and_paired_t_are_scipys():
+def test_paired_t_is_scipys():
     rng = np.random.default_rng(4)
     x = rng.normal(size=(25, 2, 6)) * np.array([1, 3])[:, None] + 1e4
-    difference, total = (torch.from_numpy(values.copy()) for values in (x[:, 0] - x[:, 1], x[:, 0] + x[:, 1]))
-    ones = torch.ones(25, 1, dtype=torch.float64)
-    m, s = (moments.by_group(values, ones)[:, 0] for values in (difference, total))
+    difference = torch.from_numpy(x[:, 0] - x[:, 1])
+    m = moments.by_group(difference, torch.ones(25, 1, dtype=torch.float64))[:, 0]
     np.testing.assert_allclose(paired_t(m), stats.ttest_rel(x[:, 0], x[:, 1]).statistic, rtol=1e-9)
-    expected = stats.ttest_ind(x[:, 0], x[:, 1], equal_var=False).statistic
-    np.testing.assert_allclose(welch_t(m, s), expected, rtol=1e-9)
     assert top(torch.tensor([[0.0, -3.0, 2.0, 1.0]]), 2).tolist() == [[1, 2]]
 
 
@@ -384,7 +377,7 @@ def test_positions():
         found = probing.map_units(model, table, position=position, progress=False)
         first = found.units.query("of == 'residual' and at == 2")
         for _, row in first.iterrows():
-            assert row["t"] == pytest.approx(t_of(states[..., [row["unit"]]].astype(float), "paired")[0], rel=1e-3)
+            assert row["t"] == pytest.approx(t_of(states[..., [row["unit"]]].astype(float))[0], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -468,7 +461,7 @@ def test_runs_are_compared_in_their_units():
     found = sides(runs | {"again": runs["map"]})
     drawn = {name for name in found.figures if name.startswith(("found_again", "pair"))}
     assert drawn == {"found_again_residual", "found_again_neurons", "found_again_heads", "pair_similarity"}
-    again = runs["map"].consistency.query("score == 'paired'").groupby("of")["overlap"].mean()
+    again = runs["map"].consistency.groupby("of")["overlap"].mean()
     assert found.numbers.loc["map", "found_again_heads"] == pytest.approx(again["heads"])
     assert np.isnan(found.numbers.loc["plain", "found_again_heads"])
     cosines = runs["map"].similarity.query("task_a != task_b").set_index("at")["cosine"]
@@ -506,7 +499,7 @@ def test_figures():
     ]  # fmt: skip
     grid = plots.shared_units(found).data[0]
     assert np.shape(grid.z) == (5, 15)  # tasks by tasks, and by both kinds of their controls
-    own = found.consistency.query("score == 'paired' and control == 'none'").set_index("task")["overlap"]
+    own = found.consistency.query("control == 'none'").set_index("task")["overlap"]
     np.testing.assert_allclose(np.diagonal(grid.z[:, :5]), own.to_numpy(), atol=1e-3)
     assert grid.z[0, 1] == grid.z[1, 0]
     assert len(plots.unit_separability(found).data) == 3

@@ -62,16 +62,15 @@ def test_shards_and_stops_do_not_matter(load_toy, tmp_path, monkeypatch):
     model, table = load_toy("gpt2"), table_of_pairs()
     units = [(dim, at) for dim in range(16) for at in range(2)]
     monkeypatch.setattr(collecting, "TOKENS_AT_ONCE", 60)
-    for of in ("residual", "heads"):
-        whole = neuron_tokens(probing.collect(model, table, of=of, largest=True, progress=False), units)
-        with monkeypatch.context() as patch:
-            patch.setattr(collecting, "SENTENCES_PER_SHARD", 20)
-            calls = stop_in_the_third_batch(patch)
-            with pytest.raises(KeyboardInterrupt):
-                probing.collect(model, table, of=of, largest=True, directory=tmp_path / of, progress=False)
-            calls[0] = 10
-            states = probing.collect(model, table, of=of, largest=True, directory=tmp_path / of, progress=False)
-        pd.testing.assert_frame_equal(neuron_tokens(states, units), whole, rtol=1e-4)
+    whole = neuron_tokens(probing.collect(model, table, largest=True, progress=False), units)
+    with monkeypatch.context() as patch:
+        patch.setattr(collecting, "SENTENCES_PER_SHARD", 20)
+        calls = stop_in_the_third_batch(patch)
+        with pytest.raises(KeyboardInterrupt):
+            probing.collect(model, table, largest=True, directory=tmp_path, progress=False)
+        calls[0] = 10
+        states = probing.collect(model, table, largest=True, directory=tmp_path, progress=False)
+    pd.testing.assert_frame_equal(neuron_tokens(states, units), whole, rtol=1e-4)
 
 
 def stop_in_the_third_batch(patch):

@@ -266,16 +266,14 @@ def test_states_are_transformers_hidden_states(kind, position, hf_directory, loa
             np.testing.assert_allclose(found.load(state)[row, side], at, atol=2e-5)
 
 
-def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch):
+def test_states_in_shards(load_toy, tmp_path, monkeypatch):
     model, table = load_toy("gpt2"), toy_pairs(20)
     monkeypatch.setattr("interp.analyses.probing.states.SENTENCES_PER_SHARD", 16)
-    for of, width in (("neurons", 64), ("heads", 16), ("residual", 16)):
-        kept = probing.collect(model, table, of=of, progress=False)
-        assert kept.width == width
-        sharded = probing.collect(model, table, of=of, directory=tmp_path / of, progress=False)
-        assert len(list((tmp_path / of).glob("*.safetensors"))) == 3
-        for state in kept.states:
-            np.testing.assert_allclose(kept.load(state), sharded.load(state), atol=1e-6)
+    kept = probing.collect(model, table, progress=False)
+    sharded = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
+    assert len(list((tmp_path / "residual").glob("*.safetensors"))) == 3
+    for state in kept.states:
+        np.testing.assert_allclose(kept.load(state), sharded.load(state), atol=1e-6)
     first = tmp_path / "residual/states-00000.safetensors"
     written = first.stat().st_mtime_ns
     (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
@@ -287,8 +285,10 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
     with pytest.raises(ValueError, match=naming("states-00000.safetensors", "position", "'eos'", "'mean'")):
         probing.collect(model, table, position="mean", directory=tmp_path / "residual", progress=False)
+    monkeypatch.setattr("interp.analyses.probing.states._MOST", 100)
     with pytest.raises(ValueError, match=naming("memory", "directory")):
-        probing.collect(model, table, memory=100, progress=False)
+        probing.collect(model, table, progress=False)
+    monkeypatch.undo()
     with pytest.raises(ValueError, match=naming("states", "0 … 2", [3])):
         probing.collect(model, table, states=[3], progress=False)
     with pytest.raises(ValueError, match=naming("state 2", 1)):

@@ -104,9 +104,6 @@ def test_a_difference_in_a_quarter_of_the_dimensions_is_found() -> None:
 
 
 def test_bad_input() -> None:
-    neurons = states_of(np.zeros((1, 20, 2, 8)), of="neurons")
-    with pytest.raises(ValueError, match=naming("neuron", "residual")):
-        rotations(neurons, 2, progress=False)
     states = drawn(0, 16, None)
     with pytest.raises(ValueError, match=naming("draws", -1)):
         rotations(states, 2, draws=-1, progress=False)

@@ -256,10 +256,6 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
     for task, state, values in (("z", 1, ("z", "t, u")), ("t", 9, ("t", "state 9"))):
         with pytest.raises(ValueError, match=naming(*values)):
             probing.probe(found, task, state)
-    heads = probing.collect(load_toy("gpt2"), table, of="heads", progress=False)
-    of_heads = probing.sweep(heads, methods=["l0"], l0_strengths=[0.7], controls=["none"], steps=20, progress=False)
-    with pytest.raises(ValueError, match=naming("heads")):
-        probing.probe(of_heads, "t", 1)
 
 
 # Ablation

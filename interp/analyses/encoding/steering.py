@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,8 @@ from interp.passes.reading import observe
 from interp.support.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "Steering", "check_steering", "log_odds", "sample_tokens", "steer"]
-__all__ += ["steering_direction", "steering_passes", "steering_report", "token_id_of"]
+__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "check_steering", "log_odds", "sample_tokens", "steer"]
+__all__ += ["steering_direction", "steering_errors", "steering_report", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
@@ -325,30 +325,6 @@ def steering_report(
         >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
-    options: dict[str, Any] = {"tokens": tokens, "ratios": ratios, "shifts": shifts, "weights": weights}
-    steering = yield from steering_passes(model, fit, other=other, seed=seed, **options)
-    return steering.table
-
-
-class Steering(NamedTuple):
-    """The table of `steering_report`, and the medians over tokens of |log(achieved/requested)|."""
-
-    table: pd.DataFrame
-    errors: pd.DataFrame
-
-
-def steering_passes(
-    model: Model,
-    fit: Fit,
-    *,
-    other: Text | None,
-    tokens: Sequence[str | int] | None = None,
-    ratios: Sequence[float | int],
-    shifts: Several[Shift],
-    weights: Several[Weights],
-    seed: int,
-) -> Passes[Steering]:
-    """What `steering_report` measures. Raises its errors."""
     ratios, shifts, weights = listed(ratios), listed(shifts), listed(weights)
     check_steering(ratios, shifts, weights)
     if isinstance(tokens, str):
@@ -384,13 +360,12 @@ def steering_passes(
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
     columns = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved", "kl_others"]
-    table = pd.concat(parts, ignore_index=True)[columns]
-    return Steering(table, _errors(table))
+    return pd.concat(parts, ignore_index=True)[columns]
 
 
-def _errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Median |log(achieved/requested)| for ratios from 1/5 to 5: (text, shift, weights, group, error), with the group
-    `all` too."""
+def steering_errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Median |log(achieved/requested)| for ratios from 1/5 to 5, from the table of `steering_report`: (text, shift,
+    weights, group, error), with the group `all` too."""
     near = table[table["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
     near = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
     groups = pd.concat([near, near.assign(group="all")])

@@ -25,7 +25,7 @@ from interp.analyses.encoding.options import EncodingOptions
 from interp.analyses.encoding.orders import ORDER_COLUMNS, random_orders
 from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
-from interp.analyses.encoding.steering import check_steering, steering_passes
+from interp.analyses.encoding.steering import check_steering, steering_errors, steering_report
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.analyses.encoding.twins import twin_rows, why_no_twin
 from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, written
@@ -67,8 +67,6 @@ class EncodingStudy(Result):
     - `random_orders` (order, draw, fraction, n_dims, top1_agreement, top1_agreement_low, top1_agreement_high,
       n_positions): the share of positions whose most probable token stays the same without 30 % of the dimensions of
       W_U, by |Spearman| and in 39 random orders, all at the same positions. It is empty if the bases have no `axis`.
-    - `steering_error` (text, shift, weights, group, error): the median |log(achieved/requested)| for ratios from 1/5 to
-      5, over the tokens of a group and over `all` tokens.
     - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
       `interp.passes.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
     - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
@@ -94,7 +92,6 @@ class EncodingStudy(Result):
     random_orders: pd.DataFrame
     pruned_texts: pd.DataFrame
     steering: pd.DataFrame
-    steering_error: pd.DataFrame
     directions: pd.DataFrame
     neurons: pd.DataFrame
     contexts: pd.DataFrame
@@ -128,6 +125,12 @@ class EncodingStudy(Result):
                 rows.drop(columns="n_dims"),
             )
         return tables
+
+    @property
+    def steering_error(self) -> pd.DataFrame:
+        """The median |log(achieved/requested)| for ratios from 1/5 to 5, over the tokens of a group and over `all`
+        tokens (text, shift, weights, group, error)."""
+        return steering_errors(self.steering)
 
     @property
     def removable(self) -> pd.DataFrame:
@@ -188,7 +191,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
         ['regression', 'theory', 'types', 'dims', 'few_shot', 'pruning', 'random_orders', 'pruned_texts', 'steering',
-         'steering_error', 'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces', 'rotations']
+         'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces', 'rotations']
     """
     if reason := why_impossible(model):
         raise ValueError(reason)
@@ -211,7 +214,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
-        steering_passes(model, fitted, other=other, **steering, seed=seed),
+        steering_report.passes(model, fitted, other=other, **steering, seed=seed),
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )
@@ -221,8 +224,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         "types": _types(model, fitted),
         "dims": fitted.dims,
         "few_shot": few_shot(model, fitted),
-        "steering": achieved.table,
-        "steering_error": achieved.errors,
+        "steering": achieved,
         "neurons": of_neurons,
         "contexts": contexts,
     }

@@ -18,7 +18,6 @@ MEANINGS = COMMON | {
     "token_ids": Column("token ids", "The continuation as token ids."),
     "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
     "diversity_se": Column("SE of diversity", "Standard error of the diversity over texts, by the jackknife."),
-    "diversity_text": Column("diversity within a text", "The same, computed within each text and averaged."),
     "perplexity": Column("perplexity", "Of the model with b_LN scaled, on the text that the prompts are from."),
     "mauve_mean": Column("MAUVE", "Similarity to human text, at most 1; mean over seeds of the clustering."),
     "mauve_sd": Column("SD of MAUVE", "Standard deviation over seeds of the clustering."),
@@ -33,9 +32,6 @@ MEANINGS = COMMON | {
 }
 for _n, _what in _GRAMS.items():
     MEANINGS[f"distinct_{_n}"] = Column(f"distinct {_n}-grams", f"Distinct {_what} divided by all {_what}.")
-    MEANINGS[f"distinct_{_n}_text"] = Column(
-        f"distinct {_n}-grams in a text", "The same, computed within each text and averaged."
-    )
 IN_PAPER = {
     "texts": ["decoder", "scale", "prompt", "text"],
     "metrics": ["decoder", "scale", "diversity", "repetition", "frequent_share", "perplexity", "mauve_mean"],

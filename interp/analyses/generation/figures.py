@@ -6,13 +6,13 @@ import pandas as pd
 
 from interp.analyses.generation import GenerationStudy
 from interp.analyses.generation.tables import HUMAN
-from interp.figures.draw import add_series, error_bars
+from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 
 __all__ = ["TextMeasure", "generation_tradeoff", "is_known", "text_measure"]
 
-TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
+TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition"]
 """What `text_measure` draws."""
 _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
@@ -23,11 +23,6 @@ _TITLE = {
         "the types that make up half of the corpus",
     ),
     "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
-    "perplexity": (
-        "Perplexity of the model on human text",
-        "perplexity",
-        "95 % interval over groups of texts, the same ones at each λ",
-    ),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
 _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
@@ -55,8 +50,6 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     human, written = _split(sweep)
     title, y, subtitle = _TITLE[measure]
     out = figure(title, "scale λ of b<sub>LN</sub>", y, subtitle=subtitle)
-    if measure == "perplexity":
-        written = written.drop_duplicates("scale").assign(decoder="every decoder")
     _draw(out, written, "scale", column, error)
     for value in human[column].dropna():
         level = pd.Series(value, [written["scale"].min(), written["scale"].max()])
@@ -107,8 +100,6 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
     for decoder, style in decoder_styles(list(written["decoder"].unique())).items():
         part = written[written["decoder"] == decoder].sort_values("scale").set_index(x, drop=False)
         bars = None if error is None else {"array": part[error], "thickness": 1, "width": 3}
-        if y == "perplexity":
-            bars = error_bars(part[y], part["perplexity_low"], part["perplexity_high"])
         details = part[["scale", "perplexity"]]
         add_series(out, part[y], style, hover=hover, size=8, customdata=details, error_y=bars, showlegend=True)
 

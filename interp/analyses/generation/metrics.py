@@ -3,7 +3,6 @@
 import os
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -18,12 +17,12 @@ from interp.corpora.batching import Batch
 from interp.corpora.frames import frame
 from interp.corpora.sentences import encode
 from interp.corpora.unigrams import Unigrams
-from interp.instruments.diversity import ORDERS
+from interp.instruments.diversity import ORDERS, distinct_without, diversity_without
 from interp.models.identity import check_weights
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing, trunk_output
 from interp.passes.reading import forward
-from interp.support.checks import check_seed, check_token_ids, list_of_strings, whole_number
+from interp.support.checks import check_token_ids, list_of_strings, whole_number
 from interp.support.paths import check_mauve
 
 __all__ = [
@@ -48,14 +47,12 @@ def text_metrics(
     unigram: Unigrams | None = None,
     features: Float[np.ndarray, "texts d"] | None = None,
     human_features: Float[np.ndarray, "human_texts d"] | None = None,
-    seeds: Sequence[int] = MAUVE_SEEDS,
 ) -> dict[str, float]:
     """Measures of a set of texts, given as token ids. n-grams do not extend from one text into the next.
 
     - `distinct_1` … `distinct_4`: D_n = different n-grams / all n-grams, pooled over the texts, and `diversity`
       D = ¼ Σ D_n (Kobayashi et al. 2023). They decrease with the amount of text, so compare only equal `n_tokens`.
     - `diversity_se`: the standard error of the diversity over texts, by the jackknife.
-    - `distinct_1_text` … and `diversity_text`: the same within each text, averaged over the texts that have n-grams.
     - `repetition`: the share of 4-grams that occurred earlier in the same text.
     - `frequent_share`: the share of tokens that are among the corpus's `frequent_types`, which make up half of it.
     - `mauve_mean`, `mauve_sd`: mean and SD of MAUVE over clustering seeds, if features are given; see `mauve_scores`.
@@ -78,27 +75,18 @@ def text_metrics(
     if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
         span, counted = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
         raise ValueError(f"the texts have token ids {span}, but the unigram counts ({unigram.corpus}) have {counted}")
-    measures: dict[str, float] = {}
-    without = []  # D_n with one text left out
-    for n in ORDERS:
-        grams = [Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
-        n_texts_with = Counter(chain.from_iterable(grams))
-        unshared = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
-        totals = pd.Series([text.total() for text in grams])
-        different = pd.Series(map(len, grams))
-        total = totals.sum() or np.nan
-        measures[f"distinct_{n}"] = len(n_texts_with) / total
-        measures[f"distinct_{n}_text"] = (different / totals).mean()
-        without.append((len(n_texts_with) - unshared) / (total - totals))
-    measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
-    measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
-    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # by the jackknife
+    by_text = [[ids] for ids in rows]
+    diversity, repetition = diversity_without(by_text).T
+    variance = (len(rows) - 1) * diversity[1:].var()  # by the jackknife
+    measures: dict[str, float] = {
+        f"distinct_{n}": shares[0] for n, shares in zip(ORDERS, distinct_without(by_text), strict=True)
+    }
+    measures |= {"diversity": diversity[0], "repetition": repetition[0]}
     measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
-    measures["repetition"] = (totals - different).sum() / total  # from the 4-grams, which come last
     frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
     scores = pd.Series(dtype=float)
     if features is not None and human_features is not None:
-        scores = pd.Series(mauve_scores(features, human_features, seeds=seeds))
+        scores = pd.Series(mauve_scores(features, human_features))
     measures.update(frequent_share=frequent.mean(), mauve_mean=scores.mean(), mauve_sd=scores.std())
     plain = {name: float(value) for name, value in measures.items()}
     plain.update(n_texts=len(rows), n_tokens=len(flat))
@@ -115,30 +103,24 @@ def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
 def mauve_scores(
     features: Float[np.ndarray, "texts d"],
     human_features: Float[np.ndarray, "human_texts d"],
-    *,
-    seeds: Sequence[int] = MAUVE_SEEDS,
 ) -> list[float]:
-    """MAUVE of machine text against human text, 0 … 1, for each seed of its clustering (Pillutla et al. 2021).
+    """MAUVE of machine text against human text, 0 … 1, for five seeds of its clustering (Pillutla et al. 2021).
 
     It is computed by mauve-text with its default settings, with a tenth as many clusters as texts. The spread over
     seeds comes only from the clustering; the choice of texts adds more (.954 ± .044 for 100 texts of the same model),
     of which there is no interval (see `interp.generation.uncertainty`). Rounding beyond 0 and 1 is cut off. Compare
     only equal numbers of texts.
 
-    Raises ValueError for fewer than five seeds or a seed outside 0 … 2**63 − 1, if there are too few texts to cluster,
-    and if mauve-text is not installed.
+    Raises ValueError if there are too few texts to cluster, and if mauve-text is not installed.
     """
     check_mauve()
-    seeds = [check_seed(seed) for seed in seeds]
-    if len(set(seeds)) < 5:
-        raise ValueError(f"MAUVE depends on the seed of its clustering; give at least 5 different seeds, found {seeds}")
     if min(len(features), len(human_features)) < 2:
         raise ValueError(f"MAUVE needs at least 2 texts on each side, found {len(features)} and {len(human_features)}")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         import mauve
     texts = {"p_features": human_features, "q_features": features}
     with _faiss_quiet():
-        return [min(1.0, max(0.0, float(mauve.compute_mauve(**texts, seed=seed).mauve))) for seed in seeds]
+        return [min(1.0, max(0.0, float(mauve.compute_mauve(**texts, seed=seed).mauve))) for seed in MAUVE_SEEDS]
 
 
 @contextmanager

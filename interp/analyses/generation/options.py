@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from interp.analyses.declare import Analysis, option
 from interp.analyses.options import BOS, CountsOptions
 from interp.instruments.decoders import DECODERS, Decoder
-from interp.support.choices import Bos, Layout, Several, listed
+from interp.support.choices import Bos, Several, listed
 
 __all__ = ["ANALYSIS", "GenerationOptions", "check_asked"]
 
@@ -36,11 +36,11 @@ class GenerationOptions(CountsOptions):
     features: Model | str | None = option(
         None, "Model whose features MAUVE compares (its authors use gpt2-large).", kind="model", cli=str
     )
-    layout: Layout | None = option(
-        None, "Rows for measuring perplexity, as in interp frequency. Default: packed.", kind="layout"
-    )
     context: int | None = option(
-        None, "Tokens per such row. Default: the model's context, at most 1,024.", kind="context", least=1
+        None,
+        "Tokens per row for measuring perplexity. Default: the model's context, at most 1,024.",
+        kind="context",
+        least=1,
     )
     batch_size: int | None = option(
         None,

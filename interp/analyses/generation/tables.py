@@ -63,10 +63,9 @@ class GenerationStudy(Result):
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
-      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
-      n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is that of the model with b_LN
-      scaled on the whole text that prompts are taken from, as in `interp.frequency.bias_effect`. It does not depend on
-      the decoder.
+      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, n_texts, n_tokens): see `text_metrics`.
+      `perplexity`, with its 95 % interval, is that of the model with b_LN scaled on the whole text that prompts are
+      taken from, as in `interp.frequency.bias_effect`. It does not depend on the decoder.
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
       repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
       prompts; see `interp.generation.uncertainty.intervals`.
@@ -104,7 +103,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     continuation has, and the end-of-sequence token is suppressed, because distinct n-grams are comparable only for
     equal amounts of text. `decoders` are names, or a mapping from your own names to `GenerationConfig`s. Word
     frequencies are those that ship with the model, or else those of the whole corpus of the prompts. Perplexity is that
-    of `bias_effect` with the same `layout` and `context`, on all of the text that prompts are taken from. MAUVE
+    of `bias_effect` with the same `context`, on all of the text that prompts are taken from. MAUVE
     compares texts (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses
     `MAUVE_MODEL`.
 
@@ -133,9 +132,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     sample = _prompts(model, text, options)
     configs = _configs(model, options.decoders, sample.human.shape[1])
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
-    prepared = batches(
-        model, sample.corpus, bos=sample.settings.get("bos", False), layout=options.layout, context=options.context
-    )
+    prepared = batches(model, sample.corpus, bos=sample.settings.get("bos", False), context=options.context)
     check_prompts(model, sample)
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     perplexity = _perplexity(model, prepared, counts, listed(options.scales))
@@ -172,26 +169,19 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     record["intervals"] = intervals_of(len(rows), 1)
     record["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     record["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
+    record["mauve"] = judge and {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
     return GenerationStudy(
-        provenance=provenance(model, sample.settings, **record, mauve=_about_mauve(judge)),
+        provenance=provenance(model, sample.settings, **record),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
     )
 
 
-def _about_mauve(judge: Model | None) -> dict[str, Any] | None:
-    """The provenance of MAUVE."""
-    if judge is None:
-        return None
-    return {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-
-
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
 _SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
-_METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
-_METRICS += ["diversity_text", "n_texts", "n_tokens"]
+_METRICS = [*_SHOWN, *(f"distinct_{n}" for n in ORDERS), "n_texts", "n_tokens"]
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:

@@ -20,7 +20,7 @@ _METHOD_WORD |= {"topk:welch": "top k (Welch)"}
 _CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
 _CONTROL_WORD |= {"words": "a swapped word", "numbers": "a swapped number"}
 _SCORE_WORD = {"per_token": "per token", "per_character": "per character"}
-_SCORE_WORD |= {"per_byte": "per byte", "paired": "paired t", "welch": "Welch's t"}
+_SCORE_WORD |= {"per_byte": "per byte"}
 _SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matched in perplexity"}
 
 MEANINGS = COMMON | {
@@ -34,7 +34,7 @@ MEANINGS = COMMON | {
     "model_accuracy_test": Column("its accuracy, test pairs", "The same share of the test pairs alone."),
     "n_judged_test": Column("judged, test pairs", "Number of test pairs behind that."),
     "bag_of_words": Column("bag of words", "Accuracy of a classifier that sees word counts only, on the same split."),
-    "score": Column("score", "How the model scores sentences, or how units are ranked.", _SCORE_WORD),
+    "score": Column("score", "How the model scores sentences.", _SCORE_WORD),
     "above": Column("tasks above", "Number of tasks on which it is better, at an adjusted p of at most .05."),
     "below": Column("tasks below", "Number of tasks on which it is worse, at an adjusted p of at most .05."),
     "probe": Column("probe", "The probe, and its control if it is one.", _PROBE_WORD),
@@ -61,7 +61,6 @@ MEANINGS = COMMON | {
     "n_test": Column("test sentences", "Number of test sentences; pairs that share a sentence count as one pair."),
     "rms": Column("RMS", "Root mean square of the training states before any scaling."),
     "t": Column("t", "t statistic: of the differences within pairs, or Welch's, as the table says."),
-    "welch_t": Column("Welch t", "Welch's t of good against bad sentences."),
     "gate": Column("gate", "0: closed; 1: open."),
     "weight": Column("weight", "Weight of the dimension in the probe."),
     "ratio": Column(

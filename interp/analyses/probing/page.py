@@ -1,20 +1,19 @@
 """What the page says about `interp probing`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
 from interp.analyses.probing import across_tasks, figures as plots
 from interp.analyses.probing.atlas import figures as atlas_plots
-from interp.analyses.probing.columns import KINDS
 from interp.analyses.probing.tables import ProbingStudy
 from interp.analyses.probing.uncertainty import averaged
-from interp.figures.draw import add_series, only
+from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
-from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
+from interp.figures.style import CHANCE, figure, run_styles
 from interp.support.words import count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
@@ -22,14 +21,6 @@ __all__ = ["DEFINITIONS", "section", "sides"]
 _COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
 _MOST_NEURONS = 10  # the number of neurons whose tokens the page has
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
-_PROBES = {
-    "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g})",
-    "dense": "dense probes",
-    "topk": "probes of the top {k:g} dimensions",
-    "bag_of_words": "a bag of words",
-}
-_SCORES = {"sum": "in sum", "per_token": "per token", "per_character": "per character", "per_byte": "per byte"}
-_BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, top-k: "
     "Gurnee et al. 2023.",
@@ -100,10 +91,6 @@ def section(study: ProbingStudy) -> Section:
     if not study.transfer.empty:
         figures["transfer"] = across_tasks.transfer_matrix(study)
         figures["transfer_difference"] = across_tasks.transfer_matrix(study, difference=True)
-        figures["transfer_accuracy"] = across_tasks.transfer_matrix(study, measure="accuracy")
-        figures["transfer_accuracy_difference"] = across_tasks.transfer_matrix(
-            study, difference=True, measure="accuracy"
-        )
         figures["general"] = across_tasks.general_probes(study)
         figures["overlap"] = across_tasks.neuron_overlap(study)
         tables["Probes of several tasks on a task they have not seen, mean over tasks"] = study.never_seen
@@ -134,69 +121,33 @@ def _contexts(study: ProbingStudy, dim: int) -> Contexts:
     return Contexts(f"The {count(len(tokens), 'token')} {where}.", tokens.assign(text=descriptions))
 
 
-def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
-    """The means at the study's state, each with its interval and, in brackets, those of its controls. Probes that were
-    not fitted are left out."""
-    state = study.provenance["state"]
-    rows = study.means[study.means["state"] == state]
-    sd = rows.set_index("probe")["sd"]
-    means = _means(rows)
-    values = study.by_state.set_index("state").loc[state].to_dict() | {"k": study.largest_k}
-    values["l0_strength"] = study.provenance["l0_strength"]
-    accuracies = []
-    for probe, words in _PROBES.items():
-        if probe in means and probe in probes:
-            details = []
-            if sd[probe] > 0:
-                details.append(f"SD over {count(len(study.provenance['seeds']), 'seed')} {sd[probe]:.3f}")
-            for control, label in _BESIDE.items():
-                if f"{probe}_{control}" in means:
-                    details.append(f"{label} {means[f'{probe}_{control}']}")
-            accuracies.append(f"{words.format(**values)} {means[probe]}" + f" ({', '.join(details)})" * bool(details))
-    return "; ".join(accuracies)
-
-
-def _means(table: pd.DataFrame) -> dict[str, str]:
-    """Each accuracy of the table `means` with its interval, by probe."""
-    rows = zip(*(table[name] for name in ("probe", "accuracy", "low", "high")), strict=True)
-    return {probe: f"{accuracy:.3f} {within(low, high, '{:.3f}')}" for probe, accuracy, low, high in rows}
-
-
-def _hard_tasks(study: ProbingStudy) -> str:
-    """The accuracy of dense probes on tasks on which the words alone say little."""
-    hits = study.hits[study.hits["state"] == study.provenance["state"]]
-    names = ["bag_of_words", "dense", "dense_untrained"]
-    by_task = hits.groupby("task")[names].mean()
-    hard = by_task.index[by_task["bag_of_words"] < _HARD]
-    if not len(hard):
-        return ""
-    means = _means(averaged(hits[hits["task"].isin(hard)], [], study.phenomenon_of)[0])
-    if not {"bag_of_words", "dense"} <= set(means):
-        return ""
-    words, dense, *chance = (means[name] for name in names if name in means)
-    where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g} ({words})"
-    untrained = "".join(f", those of the untrained model {accuracy}" for accuracy in chance)
-    return f"{where} dense probes get {dense}{untrained}."
-
-
 def _notes(study: ProbingStudy) -> Iterator[str]:
-    """The accuracies, each with its controls."""
-    scope = f"mean over {study.averaged_over.said}" if len(study.tasks) > 1 else "1 task"
-    first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
-    yield f"Accuracy at state {study.provenance['state']}, {scope}: {_accuracies(study, [*first, 'bag_of_words'])}."
-    if "topk" not in first and (top := _accuracies(study, ["topk"])):
-        yield f"The same with {top}."
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
     if "read_at" in study.provenance:
         begins = study.provenance["begins_with"]
         begin = f"begins with {begins}" if begins else "has no special token before it"
         yield f"Each sentence {begin}, and its vector is read at {study.provenance['read_at']}."
-    yield _own_accuracy(study)
     if worth := _worth(study):
         yield worth
-    if groups := _groups(study):
-        yield groups
+
+
+def _hard_tasks(study: ProbingStudy) -> str:
+    """The accuracy of dense probes on tasks on which the words alone say little; empty if there are none."""
+    hits = study.hits[study.hits["state"] == study.provenance["state"]]
+    names = ["bag_of_words", "dense", "dense_untrained"]
+    by_task = hits.groupby("task")[names].mean()
+    hard = by_task.index[by_task["bag_of_words"] < _HARD]
+    if not len(hard):
+        return ""
+    means, _ = averaged(hits[hits["task"].isin(hard)], [], study.phenomenon_of)
+    accuracies = {
+        row["probe"]: f"{row['accuracy']:.3f} {within(row['low'], row['high'], '{:.3f}')}"
+        for row in means.to_dict("records")
+    }
+    where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g}"
+    words, dense, untrained = (accuracies.get(name, "none") for name in names)
+    return f"{where} ({words}) dense probes get {dense}, those of the untrained model {untrained}."
 
 
 def _worth(study: ProbingStudy) -> str:
@@ -214,32 +165,6 @@ def _worth(study: ProbingStudy) -> str:
     )
 
 
-def _groups(study: ProbingStudy) -> str:
-    """How many pairs are not used, and how many groups the others form if they share sentences; empty if neither."""
-    counts = study.provenance.get("pair_counts")  # results of interp 0.2 lack it
-    if counts is None or counts["groups"] == counts["pairs"]:
-        return ""
-    left_out = f"{counts['repeated']:,} repeat another pair of their task"
-    left_out += f" and {counts['same_tokens']:,} have the same tokens in both sentences"
-    used = counts["pairs"] - counts["repeated"] - counts["same_tokens"]
-    groups = f"the other {used:,} are in {count(counts['groups'], 'group')} that share no sentence"
-    return f"Of {count(counts['pairs'], 'pair')}, {left_out}; {groups}."
-
-
-def _own_accuracy(study: ProbingStudy) -> str:
-    """How often the model itself prefers the good sentence, by the score that was asked for and by the others. Empty
-    for a model that cannot judge."""
-    if study.judgement_means.empty:
-        return ""
-    means = _means(study.judgement_means.rename(columns={"score": "probe"}))
-    accuracies = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
-    if (of_test := study.tasks.get("model_accuracy_test")) is not None:  # results of interp 0.2 lack it
-        accuracies[0] += f" (of the test pairs alone {of_test.mean():.3f})"
-    words = ", of whole words," * study.provenance["whole_words"]
-    claim = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
-    return f"{claim}: {'; '.join(accuracies)}."
-
-
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     rows, depth = {}, {}
     for name, study in studies.items():
@@ -248,14 +173,11 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
         tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
         rows[name] = tested | table.loc[state].to_dict()
         depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
-        again = study.consistency.query("score == 'paired' and control == 'none'").groupby("of", sort=False)["overlap"]
+        again = study.consistency.query("control == 'none'").groupby("of", sort=False)["overlap"]
         rows[name] |= again.mean().add_prefix("found_again_").to_dict()
     common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
     numbers = numbers_of(rows)
     figures = {measure: _probes(having, measure) for measure, having in common}
-    for kind, having in shared(studies, lambda result: result.consistency["of"].unique()):
-        figures[f"found_again_{kind}"] = _found_again(having, kind)
-    figures |= {name: _similar(having) for name, having in shared(studies, _with_similarity)}
     best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
     heading = "What the best probes add to a bag of words in accuracy"
     return Sides(DEFINITIONS, numbers, figures, extremes(heading, best - numbers["bag_of_words"], "{:+z.3f}"))
@@ -268,38 +190,4 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     for name, style in run_styles(list(tables)).items():
         dotted = CHANCE | {"name": style["name"], "color": style["color"]}
         add_series(out, tables[name]["bag_of_words"].round(4), dotted, legend=False, hoverinfo="skip")
-    return out
-
-
-def _found_again(studies: Mapping[str, ProbingStudy], kind: str) -> Figure:
-    """The share of the top 1 % of units that other pairs find again, with one line for each run: its tasks, their
-    controls, and the means with labels flipped."""
-    out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[kind])
-    for number, (name, look) in enumerate(run_styles(list(studies)).items()):
-        table = only(only(studies[name].consistency, "score", "paired"), "of", kind)
-        grammar = table["control"] == "none"
-        null: Style = {"name": "labels flipped", "color": GREY, "symbol": "x"}
-        none: Style = {"name": "controls, both grammatical", "color": GREY, "symbol": "square-open"}
-        drawn = [(table.loc[grammar, "null"], null, not number), (table.loc[~grammar, "overlap"], none, not number)]
-        for values, style, legend in [*drawn, (table.loc[grammar, "overlap"], look, False)]:
-            points = pd.Series(look["name"], values.round(4))
-            add_series(out, points, style, hover="%{x:.3f}", mode="markers", size=8, legend=legend)
-    return out.update_yaxes(autorange="reversed", type="category").update_xaxes(rangemode="tozero")
-
-
-def _with_similarity(study: ProbingStudy) -> list[str]:
-    several = study.similarity["task_a"] != study.similarity["task_b"]
-    return ["pair_similarity"] if several.any() else []
-
-
-def _similar(studies: Mapping[str, ProbingStudy]) -> Figure:
-    """Mean cosine of the differences good minus bad of two tasks, by depth."""
-    out = figure("Do tasks share a direction?", DEPTH, "cosine", subtitle="of the mean differences good minus bad")
-    lines = {}
-    for name, study in studies.items():
-        table = study.similarity
-        table = table[(table["control_a"] == "none") & (table["control_b"] == "none")]
-        means = table[table["task_a"] != table["task_b"]].groupby("at")["cosine"].mean()
-        lines[name] = means.set_axis(means.index / layers_of(name, study.provenance))
-    draw_runs(out, lines, list(studies))
     return out

@@ -49,10 +49,9 @@ class Probe:
 
 
 def probe(found: Sweep, task: str, state: int) -> Probe:
-    """The sparse probe of a task and state, from the table `neurons` of a sweep of the residual stream.
+    """The sparse probe of a task and state, from the table `neurons` of a sweep.
 
-    Raises ValueError for a task or state that is not in the table, for a table with missing or repeated dimensions, and
-    for a sweep of MLP neurons or heads.
+    Raises ValueError for a task or state that is not in the table, and for a table with missing or repeated dimensions.
 
     Examples:
         >>> import interp
@@ -64,9 +63,6 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
         >>> one.dims == found.neurons.query("gate > 0")["dim"].tolist()  # it reads the neurons with an open gate
         True
     """
-    units = found.provenance.get("of") or "residual"
-    if units != "residual":
-        raise ValueError(f"this sweep read {units}; a probe that acts on the model reads the residual stream")
     neurons = found.neurons
     part = neurons[(neurons["task"] == task) & (neurons["state"] == state)].sort_values("dim")
     if part.empty:

@@ -58,8 +58,7 @@ def rotations(
     probe, where k is the width; for those that enter also rows for each smaller k, with the control `none` for the own
     dimensions and `rotation` for each draw.
 
-    Raises ValueError for MLP neurons, whose elementwise nonlinearity a rotation would not commute with, and the errors
-    of `sweep`; TypeError if draws is not a whole number.
+    Raises the errors of `sweep`, and TypeError if draws is not a whole number.
 
     Examples:
         >>> import interp
@@ -70,11 +69,6 @@ def rotations(
         >>> table.groupby("k")["control"].apply(list).to_dict()[192]
         ['none']
     """
-    if collected.settings.get("of") == "neurons":
-        problem = (
-            "a neuron has a nonlinearity of its own, so a rotation of MLP neurons is no basis that the model could have"
-        )
-        raise ValueError(f"{problem}; give states of the residual stream (of='residual'), or of heads")
     if not whole_number(draws, "draws", least=0):
         return pd.DataFrame(columns=ROTATED)
     vectors = collected.load(state)

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from interp.corpora.sentences import encode, sentence_rows, together
 from interp.corpora.tokens import Counted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
-from interp.models.sites import Model, Recipe, Site, check_model, depth, hook_name, is_encoder, state_name, view
+from interp.models.sites import Model, Recipe, check_model, depth, is_encoder, state_name
 from interp.passes import distributed
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
@@ -35,11 +35,10 @@ from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
 
-__all__ = ["Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of"]
-__all__ += ["frame_of", "state_rows"]
+__all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows"]
 
-Of = Literal["residual", "neurons", "heads"]
 SENTENCES_PER_SHARD = 8_192
+_MOST = 2e9  # bytes that are kept without a directory
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class States:
     """One vector for each sentence of each pair, by state.
 
     `pairs` is the table that was read. `states` are the numbers of the states: 0 for the embeddings and L + 1 after
-    block L, or block numbers for neurons and heads. `width` is the length of a vector. `load(state)` returns `[pairs,
+    block L. `width` is the length of a vector. `load(state)` returns `[pairs,
     2, width]`, with good before bad. Probes are fitted on `device`. `rows` are the token ids of the sentences, good and
     bad in turn. `tokens` has the tokens at which each dimension is largest, if `collect` was asked for them.
     """
@@ -94,36 +93,30 @@ def collect(
     pairs: pd.DataFrame,
     *,
     states: Several[int] | None = None,
-    layers: Several[int] | None = None,
     position: Position | None = None,
-    of: Of = "residual",
     bos: Bos = "auto",
     largest: bool = False,
     directory: str | os.PathLike[str] | None = None,
-    memory: float | int = 2e9,
     progress: bool = True,
 ) -> States:
-    """Read one vector per sentence and layer from a model, in one pass, without keeping anything else.
+    """Read one vector per sentence and hidden state from a model, in one pass, without keeping anything else.
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
         states: hidden states of the residual stream, 0 (the embeddings) … n_layers. Default: all.
-        layers: block numbers, for neurons and heads. Default: all.
         position: where a sentence is read. `"eos"` is an appended end-of-sequence token (an encoder's `[SEP]`), and the
             default for causal models. `"last"` is the last token of the sentence, and `"mean"` the mean over all its
             tokens, including special ones. `"cls"` is an encoder's `[CLS]`, and its default.
-        of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
-            with all heads of a layer side by side).
         bos: put the beginning-of-sequence token first. `"auto"`: see `interp.corpora.batches`.
         largest: keep for each dimension the 20 tokens of all sentences at which it is largest
             (`interp.probing.contexts.neuron_tokens`).
-        directory: a directory for safetensors shards. A run that was killed resumes with the shard it was writing.
-        memory: the number of bytes that may be kept without a directory.
+        directory: a directory for safetensors shards. A run that was killed resumes with the shard it was writing. More
+            than 2 GB of states need one.
 
     Raises ValueError for a table without pairs, for a sentence that is longer than the context or has no tokens, for
-    the tokenizer of another model, for a layer that does not exist, for states that are not finite or too large for
-    `memory`, for a directory of another run, and for a directory while hooks are active on the model. Raises TypeError
-    for arguments of another type.
+    the tokenizer of another model, for a state that does not exist, for states that are not finite or too large, for a
+    directory of another run, and for a directory while hooks are active on the model. Raises TypeError for arguments of
+    another type.
 
     Examples:
         >>> import interp
@@ -137,8 +130,8 @@ def collect(
     check_pairs(pairs)
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
-    check_choice("of", of, get_args(Of))
-    sites = sites_of(model, states, layers, of, position)
+    names = {state: state_name(model, state) for state in _numbers(model, states)}
+    width = model.cfg.d_model
     sentences = sentences_of(pairs)
     rows = state_rows(model, sentences, position, bos=bos)
     tokenizer = tokenizer_of(model)
@@ -147,21 +140,22 @@ def collect(
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(sites.names), "position": position, "of": of, "bos": settled_bos(model, bos),
+        "states": list(names), "position": position, "bos": settled_bos(model, bos),
         **frame_of(model, rows[0], position, bos),
         "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
     }  # fmt: skip
-    size = 4.0 * len(rows) * sites.width * len(sites.names)
-    if directory is None and size > memory:
-        raise ValueError(f"the states take {size / 1e9:.1f} GB, but memory is {memory / 1e9:.1f} GB; give a directory")
+    size = 4.0 * len(rows) * width * len(names)
+    if directory is None and size > _MOST:
+        problem = f"the states take {size / 1e9:.1f} GB, more than the {_MOST / 1e9:.1f} GB that are kept in memory"
+        raise ValueError(f"{problem}; give a directory")
     device = str(model.W_U.device) if model.W_U.is_cuda else "cpu"
-    collected = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, device, rows)
+    collected = States(pairs.reset_index(drop=True), tuple(names), width, settings, device, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
-            tokens = LargestTokens(model, sites.names, sites.width) if largest else None
-            vectors = _read(model, rows, sites, bar, tokens)
+            tokens = LargestTokens(model, names, width) if largest else None
+            vectors = _read(model, rows, names, position, bar, tokens)
             by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
-            by_state = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
+            by_state = {state: by_pair(vectors[str(state)].numpy()) for state in names}
             return replace(collected, tokens=tokens, _kept=by_state)
         run = identity(model, states=settings, largest=largest)
         shards = []
@@ -170,12 +164,12 @@ def collect(
             shards.append(Checkpoint(path, run | {"first sentence": start}))
             part = rows[start : start + SENTENCES_PER_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
-                tokens = LargestTokens(model, sites.names, sites.width) if largest else None
-                _read(model, part, sites, bar, tokens, start, shards[-1])
+                tokens = LargestTokens(model, names, width) if largest else None
+                _read(model, part, names, position, bar, tokens, start, shards[-1])
             else:
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
-    tokens = _merged(LargestTokens(model, sites.names, sites.width), shards) if largest else None
+    tokens = _merged(LargestTokens(model, names, width), shards) if largest else None
     return replace(collected, tokens=tokens, _shards=tuple(shards))
 
 
@@ -188,34 +182,13 @@ def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestToken
     return tokens
 
 
-class Sites(NamedTuple):
-    """Where vectors are read: the hook points by state (or by layer for neurons and heads), their width, the
-    position."""
-
-    names: dict[int, str]
-    width: int
-    position: Position
-
-
-def sites_of(
-    model: Model, states: Several[int] | None, layers: Several[int] | None, of: Of, position: Position
-) -> Sites:
-    """Where `collect` reads. Raises ValueError for states or layers that do not exist or do not fit `of`."""
-    cfg = model.cfg
-    noun, numbers, excluded = ("state", states, layers) if of == "residual" else ("layer", layers, states)
-    if excluded is not None:
-        raise ValueError(f"of={of!r} is read at {noun}s; give {noun}s= and leave the other out")
-    if of == "residual":
-        names = {state: state_name(model, state) for state in range(cfg.n_layers + 1)}
-        width = cfg.d_model
-    else:
-        site: Site = "mlp_post" if of == "neurons" else "z"
-        names = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
-        width = (view(model).d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
-    chosen = list(names) if numbers is None else [whole_number(number, noun) for number in listed(numbers)]
-    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(names):
-        raise ValueError(f"{noun}s must be different numbers in 0 … {max(names)}, found {chosen}")
-    return Sites({number: names[number] for number in chosen}, width, position)
+def _numbers(model: Model, states: Several[int] | None) -> list[int]:
+    """The states to read. Raises ValueError for states that do not exist or are named twice."""
+    every = list(range(model.cfg.n_layers + 1))
+    numbers = every if states is None else [whole_number(number, "state") for number in listed(states)]
+    if not numbers or len(set(numbers)) < len(numbers) or not set(numbers) <= set(every):
+        raise ValueError(f"states must be different numbers in 0 … {every[-1]}, found {numbers}")
+    return numbers
 
 
 def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bos: Bos = "auto") -> list[list[int]]:
@@ -255,7 +228,8 @@ def _end(tokenizer: Any) -> int:
 def _read(
     model: Model,
     rows: list[list[int]],
-    sites: Sites,
+    names: dict[int, str],
+    position: Position,
     bar: Any,
     tokens: LargestTokens | None = None,
     first: int = 0,
@@ -266,17 +240,17 @@ def _read(
     stored, done = ({}, 0) if shard is None else shard.load()
     token_state = {} if tokens is None else tokens.state
     token_state |= {name: stored.pop(name) for name in token_state if name in stored}
-    vectors = {str(state): torch.zeros((len(rows), sites.width), dtype=torch.float32) for state in sites.names} | stored
+    vectors = {str(state): torch.zeros((len(rows), model.cfg.d_model)) for state in names} | stored
     start = done
     hooks = hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
             if number >= (start or 0):
-                recipe = _recipe(model, sites, batch, vectors, chosen)
+                recipe = _recipe(model, names, position, batch, vectors, chosen)
                 if tokens is not None:
                     recipe += tokens.hooks(replace(batch, rows=first + torch.tensor(chosen)))
                 with running(model, recipe, expected=hooks):
-                    forward(model, batch, depth(sites.names.values()))
+                    forward(model, batch, depth(names.values()))
                 with uninterrupted():
                     if tokens is not None:
                         tokens.commit()
@@ -312,18 +286,18 @@ def read_at(model: Model, mask: Int[Tensor, "batch pos"], position: Position) ->
     return {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
 
 
-def _recipe(model: Model, sites: Sites, batch: Batch, into: dict[str, Tensor], chosen: list[int]) -> Recipe:
+def _recipe(
+    model: Model, names: dict[int, str], position: Position, batch: Batch, into: dict[str, Tensor], chosen: list[int]
+) -> Recipe:
     """Hooks that keep one vector of each row of a batch."""
-    where = read_at(model, batch.mask, sites.position)
+    where = read_at(model, batch.mask, position)
 
     def keep(activation: Tensor, hook: object, state: int) -> None:
-        values = activation.flatten(2)
-        if sites.position == "mean":
-            values = values.float()
+        if position == "mean":
             real = batch.mask[..., None]
-            picked = (values * real).sum(1) / real.sum(1)
+            picked = (activation.float() * real).sum(1) / real.sum(1)
         else:
-            picked = values[torch.arange(len(values), device=values.device), where]
+            picked = activation[torch.arange(len(activation), device=activation.device), where]
         into[str(state)][chosen] = picked.float().cpu()
 
-    return [(name, partial(keep, state=state)) for state, name in sites.names.items()]
+    return [(name, partial(keep, state=state)) for state, name in names.items()]

@@ -168,7 +168,7 @@ def sweep(
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     if scaling != "standard":
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
-    of_states = ("weight_hash", "of", "position", "begins_with", "read_at")
+    of_states = ("weight_hash", "position", "begins_with", "read_at")
     origin = {key: collected.settings.get(key) for key in of_states}
     origin["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
     return Sweep(provenance=parameters | origin, **merged)

@@ -2,7 +2,6 @@
 
 from interp.analyses.probing.atlas.reading import FLIPS, bytes_at_once
 from interp.analyses.probing.atlas.sums import BINS, bytes_of_sums
-from interp.analyses.probing.atlas.units import SCORES
 from interp.analyses.probing.equivalence import n_top
 from interp.models.shapes import Shape
 from interp.passes import moments
@@ -17,7 +16,7 @@ def atlas_pass(size: Shape, *, n_tasks: int, folds: int, rows: int, longest: int
     values of a place in float64, their bins and its histogram."""
     kinds = _units(size)
     draws = 1 + FLIPS
-    sets = sum(4 * len(SCORES) * 2 * folds * draws * n_top(number) for number in kinds.values())
+    sets = sum(4 * 2 * folds * draws * n_top(number) for number in kinds.values())
     task_bytes = n_tasks * (sets + 4 * kinds["residual"] * (draws + 2 * folds))
     widest = max(size.d_mlp, size.n_heads * size.d_head)
     batch_bytes = widest * (rows * (6 * 8) + 4 * 8 * folds * BINS)

@@ -38,7 +38,7 @@ def unit_consistency(atlas: Atlas) -> Figure:
         >>> [trace.name for trace in unit_consistency(found).data]
         ['grammar', 'labels flipped']
     """
-    table = only(_table(atlas, "consistency"), "score", "paired")
+    table = _table(atlas, "consistency")
     out = figure(
         "Are the top units found again by other pairs?",
         "",
@@ -77,7 +77,7 @@ def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     table = only(_table(atlas, "shared_units"), "of", of)
     turned = table.rename(columns={"task_a": "task_b", "task_b": "task_a", "control_a": "control_b",
                                    "control_b": "control_a"})  # fmt: skip
-    diagonal = only(only(atlas.consistency, "score", "paired"), "of", of)
+    diagonal = only(atlas.consistency, "of", of)
     task, control = diagonal["task"], diagonal["control"]
     diagonal = diagonal.assign(task_a=task, task_b=task, control_a=control, control_b=control)
     rows = pd.concat([table, turned, diagonal])

@@ -42,10 +42,10 @@ def atlas_findings(atlas: "Atlas", phenomena: Mapping[Any, Any]) -> tuple[Findin
     """
     if atlas.consistency.empty:
         return ()
-    paired = atlas.consistency[atlas.consistency["score"] == "paired"]
-    by_kind = paired[paired["control"] == "none"].groupby("of", sort=False)
+    consistency = atlas.consistency
+    by_kind = consistency[consistency["control"] == "none"].groupby("of", sort=False)
     findings = [_consistent(part, str(kind), phenomena) for kind, part in by_kind]
-    findings += _beyond_controls(paired[paired["of"] == "residual"], phenomena)
+    findings += _beyond_controls(consistency[consistency["of"] == "residual"], phenomena)
     findings += _groups(atlas.phenomena)
     findings += _specific(atlas.shared_units, phenomena)
     findings += _separable(atlas.separability[atlas.separability["of"] == "residual"], phenomena)

@@ -2,9 +2,8 @@
 
 A *unit* is a dimension of the residual stream at a hidden state, an MLP neuron after its activation, or a dimension of
 the output z of an attention head. Let g and b be its values for the good and the bad sentence of a pair. For each fold
-of the pairs, the sums are the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
-random signs, which gives the same t with labels flipped within pairs; `Σ sign(g − b)`; and histograms of g and of b. No
-state of a sentence is kept.
+of the pairs, the sums are the moments of g − b, from which t follows; `Σ ± (g − b)` with random signs, which gives the
+same t with labels flipped within pairs; `Σ sign(g − b)`; and histograms of g and of b. No state of a sentence is kept.
 """
 
 import json
@@ -12,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,16 +21,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.analyses.probing.options import Position
-from interp.analyses.probing.states import Of, read_at
+from interp.analyses.probing.states import read_at
 from interp.corpora.batching import Batch, Batches
 from interp.models.sites import Model, Recipe, hook_name, state_name, view
 from interp.passes import moments
 from interp.passes.observers import Observer, fingerprint
 from interp.passes.reading import TOKENS_AT_ONCE
 
-__all__ = ["BINS", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places", "scaled_bins"]
-__all__ += ["signs_of"]
+__all__ = ["BINS", "Of", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places"]
+__all__ += ["scaled_bins", "signs_of"]
 
+Of = Literal["residual", "neurons", "heads"]
 BINS = 32
 """The number of bins of a histogram, with equal shares of a normal distribution with the unit's mean and SD."""
 
@@ -74,7 +74,7 @@ def signs_of(n_groups: int, flips: int, seed: int = 0) -> Float[np.ndarray, "fli
 
 def bytes_of_sums(units: int, folds: int, flips: int) -> int:
     """The bytes of `UnitSums` for this many units."""
-    return 8 * units * folds * (2 * moments.ROWS[1] + flips + 1 + 2 * BINS)
+    return 8 * units * folds * (moments.ROWS[1] + flips + 1 + 2 * BINS)
 
 
 def pair_batches(
@@ -194,8 +194,7 @@ class UnitSums(_OfTask):
         self.scale = {place.key: tuple(part.to(self.device) for part in scale.of(place)) for place in where}
         self.fold, self.signs = (torch.from_numpy(values).to(self.device) for values in (fold, signs))
         for place in where:
-            for name in ("difference", "sum"):
-                self.add_state(f"{name}.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
+            self.add_state(f"difference.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
             self.add_state(f"flipped.{place.key}", (self.folds, len(signs), place.width))
             self.add_state(f"signs.{place.key}", (self.folds, place.width))
             self.add_state(f"counts.{place.key}", (self.folds, 2, BINS, place.width))
@@ -208,7 +207,6 @@ class UnitSums(_OfTask):
         signs = rearrange(member.T[:, None] * self.signs[:, numbers], "fold flip pair -> (fold flip) pair")
         self.add(f"flipped.{place.key}", (signs @ difference).view(self.folds, -1, place.width))
         self.add(f"signs.{place.key}", member.T @ difference.sign())
-        self.add(f"sum.{place.key}", moments.by_group(good.add_(bad), member))
         difference_moments = moments.by_group(difference, member)
         self.add(f"difference.{place.key}", difference_moments)
         if not bool(difference_moments.isfinite().all()):

@@ -13,13 +13,12 @@ from scipy import sparse, stats
 
 from interp.analyses.probing.atlas.findings import atlas_findings
 from interp.analyses.probing.atlas.reading import FOLDS, LEVEL, Controls, TaskKey, unit_passes
-from interp.analyses.probing.atlas.sums import Place, places
-from interp.analyses.probing.atlas.units import SCORES, TaskUnits, kinds, shared
+from interp.analyses.probing.atlas.sums import Of, Place, places
+from interp.analyses.probing.atlas.units import TaskUnits, kinds, shared
 from interp.analyses.probing.columns import MEANINGS
 from interp.analyses.probing.equivalence import n_top
 from interp.analyses.probing.options import Position
 from interp.analyses.probing.over_tasks import left_out
-from interp.analyses.probing.states import Of
 from interp.corpora.pairs import COLUMNS, check_pairs, name_of
 from interp.models.sites import Model, check_model
 from interp.passes.execution import Passes, runs
@@ -31,9 +30,9 @@ __all__ = ["Atlas", "atlas_tables", "map_units", "phenomena"]
 
 _PERMUTATIONS = 1_000
 
-_CONSISTENCY = ["task", "control", "of", "score", "overlap", "expected", "null", "null_high", "p", "p_adjusted"]
+_CONSISTENCY = ["task", "control", "of", "overlap", "expected", "null", "null_high", "p", "p_adjusted"]
 _CONSISTENCY += ["n_units", "n_top", "n_pairs"]
-_UNITS = ["task", "control", "of", "at", "unit", "t", "welch_t", "auc", "auc_error", "parts"]
+_UNITS = ["task", "control", "of", "at", "unit", "t", "auc", "auc_error", "parts"]
 _SHARED = ["of", "task_a", "control_a", "task_b", "control_b", "overlap", "expected", "null", "null_high", "p"]
 _PHENOMENA = ["of", "by", "within", "between", "difference", "low", "high", "p", "n_tasks", "n_groups"]
 _SEPARABILITY = ["task", "control", "of", "at", "unit", "auc", "low", "high", "error", "pair_share", "pair_low"]
@@ -49,15 +48,16 @@ class Atlas(Result):
 
     A unit belongs to a place (`at`). Units are dimensions of the `residual` stream at a hidden state, MLP `neurons` of
     a block after the activation, or outputs z of a block's attention `heads`, with the dimensions of all heads side by
-    side (`of`). The top units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for
+    side (`of`). The top units are the 1 % of each kind, over all places, with the largest |t| of the differences within
+    pairs. `control` is `none` for
     a task, and `words` or `numbers` for its control that is not grammatical.
 
-    - `consistency` (task, control, of, score, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
+    - `consistency` (task, control, of, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
       n_pairs): the share of the top units by the pairs of one fold that are also in the top by all other pairs, as a
-      mean over folds. `score` is `paired` (t of the differences within pairs) or `welch`. `expected` is n_top /
+      mean over folds. `expected` is n_top /
       n_units, for random sets. `null` is the mean with labels flipped at random within pairs, and `null_high` the 95th
       percentile. p is (1 + flips that reach the overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
-    - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top units by paired t on all pairs,
+    - `units` (task, control, of, at, unit, t, auc, auc_error, parts): the top units by t on all pairs,
       largest first. `auc` is as in `separability`, but on the pairs that chose the unit. `parts` is the share of folds,
       and of their complements, whose top contains the unit.
     - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): the same overlap
@@ -90,7 +90,7 @@ class Atlas(Result):
     def found_again(self) -> pd.DataFrame:
         """Means over tasks of `consistency`, and the number of tasks on which it is above its null at a p of .05."""
         consistency = self.consistency.assign(above=self.consistency["p"] <= LEVEL, n_tasks=1)
-        groups = consistency.groupby(["of", "score", "control"], sort=False)
+        groups = consistency.groupby(["of", "control"], sort=False)
         means = groups[["overlap", "expected", "null"]].mean()
         return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
 
@@ -136,7 +136,7 @@ def map_units(
         >>> model = interp.load("tiny-gpt2")
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
         >>> found = map_units(model, pairs, bos=True, progress=False)
-        >>> found.consistency.query("score == 'paired'")["n_units"].tolist()
+        >>> found.consistency["n_units"].tolist()
         [1344, 4608, 1152]
     """
     check_model(model)
@@ -186,15 +186,14 @@ def _consistency(units: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for key, summary in units.items():
         n_pairs = {str(row["of"]): row["n_pairs"] for row in summary.separability}
-        for kind, score in ((kind, score) for kind in sizes for score in SCORES):
-            sets = summary.sets[kind, score]
+        for kind, size in sizes.items():
+            sets = summary.sets[kind]
             draws = shared(sets[:, 0], sets[:, 1]).mean(0)
-            n = n_top(sizes[kind])
-            size = sizes[kind]
-            labels = {"of": kind, "score": score, "n_units": size, "n_top": n, "expected": n / size}
+            n = n_top(size)
+            labels = {"of": kind, "n_units": size, "n_top": n, "expected": n / size}
             rows.append(key._asdict() | labels | _beside_null(draws) | {"n_pairs": n_pairs[kind]})
     table = pd.DataFrame(rows)
-    return table.assign(p_adjusted=table.groupby(["control", "of", "score"])["p"].transform(_adjusted))
+    return table.assign(p_adjusted=table.groupby(["control", "of"])["p"].transform(_adjusted))
 
 
 def _adjusted(p: pd.Series) -> Any:
@@ -208,7 +207,7 @@ def _shared_units(units: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
     names = {"task_a": [keys[i].task for i in a], "control_a": [keys[i].control for i in a]}
     names |= {"task_b": [keys[i].task for i in b], "control_b": [keys[i].control for i in b]}
     for kind, size in sizes.items():
-        sets = np.stack([summary.sets[kind, "paired"] for summary in units.values()])  # [task, fold, part, draw, top]
+        sets = np.stack([summary.sets[kind] for summary in units.values()])  # [task, fold, part, draw, top]
         draws = np.stack([_overlaps(sets[:, :, :, draw], size)[a, b] for draw in range(sets.shape[3])], 1)
         if len(a):
             measured = pd.DataFrame([_beside_null(row) for row in draws])

@@ -12,16 +12,13 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.probing.atlas.sums import Place, UnitSums
+from interp.analyses.probing.atlas.sums import Of, Place, UnitSums
 from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.states import Of
 from interp.analyses.probing.uncertainty import wilson
 from interp.passes import moments
 
-__all__ = ["SCORES", "Kind", "TaskUnits", "auc", "auc_variance", "kinds", "paired_t", "shared", "task_units", "top"]
-__all__ += ["welch_t"]
+__all__ = ["Kind", "TaskUnits", "auc", "auc_variance", "kinds", "paired_t", "shared", "task_units", "top"]
 
-SCORES = ("paired", "welch")
 _Z = 1.959964
 
 
@@ -52,14 +49,14 @@ def kinds(where: list[Place]) -> list[Kind]:
 class TaskUnits:
     """What is kept for a task.
 
-    - `sets[of, score]`: the numbers of the top units, `[fold, part, draw, top]`, and −1 if fewer units differ at all.
+    - `sets[of]`: the numbers of the top units, `[fold, part, draw, top]`, and −1 if fewer units differ at all.
       Part 0 is the fold and part 1 all others. Draw 0 has the true labels, and the other draws have flipped labels.
     - `difference[at]`: the mean of good minus bad in the residual stream, `[draw, d_model]`; `parts[at]`: the same for
       each fold and for all others, `[fold, part, d_model]`.
     - `separability`, `units`: rows of these tables.
     """
 
-    sets: dict[tuple[str, str], Int[np.ndarray, "fold part draw top"]] = field(default_factory=dict)
+    sets: dict[str, Int[np.ndarray, "fold part draw top"]] = field(default_factory=dict)
     difference: dict[int, Float[np.ndarray, "draw d_model"]] = field(default_factory=dict)
     parts: dict[int, Float[np.ndarray, "fold 2 d_model"]] = field(default_factory=dict)
     separability: list[dict[str, object]] = field(default_factory=list)
@@ -71,13 +68,6 @@ def paired_t(difference: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
     n = difference[0]
     mean = moments.mean(difference)
     return _over(mean, (moments.variance(difference) / (n - 1)).sqrt())
-
-
-def welch_t(difference: Float[Tensor, "4 *shape"], sums: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """Welch's t of good against bad, with `s²_g + s²_b = (s²_{g+b} + s²_{g−b}) / 2`."""
-    n = difference[0]
-    mean = moments.mean(difference)
-    return _over(mean, ((moments.variance(difference) + moments.variance(sums)) / (2 * (n - 1))).sqrt())
 
 
 def _over(mean: Float[Tensor, "*shape"], error: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -123,20 +113,14 @@ def task_units(sums: UnitSums) -> TaskUnits:
     """What is kept from the sums of a task."""
     summary = TaskUnits()
     for kind in kinds(sums.where):
-        parts = {name: _both_parts(_joined(sums, name, kind)) for name in ("difference", "sum")}
-        flipped = _and_others(_joined(sums, "flipped", kind))  # [fold, part, draw, units]
-        t = {
-            "paired": _with_flips(parts["difference"], flipped, None),
-            "welch": _with_flips(parts["difference"], flipped, parts["sum"]),
-        }
-        n = n_top(t["paired"].shape[-1])
-        for score, values in t.items():
-            summary.sets[kind.of, score] = top(values, n)
-        totals = {name: _whole(_joined(sums, name, kind)) for name in ("difference", "sum")}
+        difference = _joined(sums, "difference", kind)
+        t = _with_flips(_both_parts(difference), _and_others(_joined(sums, "flipped", kind)))
+        summary.sets[kind.of] = top(t, n_top(t.shape[-1]))
+        total = _whole(difference)
         counts = _joined(sums, "counts", kind)
         above = (counts.sum((1, 2)) / 2 + _joined(sums, "signs", kind)) / 2
-        summary.units.append(_table(kind, totals, counts, summary.sets[kind.of, "paired"]))
-        summary.separability.append(_separability(kind, counts, above, totals["difference"][0, 0]))
+        summary.units.append(_table(kind, total, counts, summary.sets[kind.of]))
+        summary.separability.append(_separability(kind, counts, above, total[0, 0]))
     for place in (place for place in sums.where if place.of == "residual"):
         state = {name: sums.state[f"{name}.{place.key}"] for name in ("difference", "flipped")}
         whole_mean = moments.mean(_whole(state["difference"]))
@@ -170,33 +154,26 @@ def _and_others(sums: Float[Tensor, "fold *shape units"]) -> Float[Tensor, "fold
 
 
 def _with_flips(
-    difference: Float[Tensor, "4 fold part units"],
-    flipped: Float[Tensor, "fold part draw units"],
-    sums: Float[Tensor, "4 fold part units"] | None,
+    difference: Float[Tensor, "4 fold part units"], flipped: Float[Tensor, "fold part draw units"]
 ) -> Float[Tensor, "fold part draws units"]:
-    """The scores with the true labels, followed by those with labels flipped within pairs, which does not change `Σ d²`
-    and g + b."""
+    """t with the true labels, followed by those with labels flipped within pairs, which does not change `Σ d²`."""
     n = difference[0][:, :, None]
     mean = moments.mean(difference)[:, :, None]
     squares = n * moments.variance(difference)[:, :, None]
     other = flipped / n
     centred = (squares + n * (mean**2 - other**2)).clamp(min=0)
     means, centred = torch.cat([mean, other], 2), torch.cat([squares, centred], 2)
-    variance = centred / n
-    if sums is not None:
-        variance = (variance + moments.variance(sums)[:, :, None]) / 2
-    return _over(means, (variance / (n - 1)).sqrt())
+    return _over(means, (centred / n / (n - 1)).sqrt())
 
 
 def _table(
     kind: Kind,
-    totals: dict[str, Float[Tensor, "4 units"]],
+    total: Float[Tensor, "4 units"],
     counts: Float[Tensor, "fold 2 bins units"],
     sets: Int[np.ndarray, "fold part draw top"],
 ) -> pd.DataFrame:
     """The top units on all pairs."""
-    t = paired_t(totals["difference"])
-    welch = welch_t(totals["difference"], totals["sum"])
+    t = paired_t(total)
     best = top(t, n_top(len(t)))
     best = best[best >= 0]
     best = best[np.argsort(-t.abs().cpu().numpy()[best], kind="stable")]
@@ -204,7 +181,7 @@ def _table(
     by_part = rearrange(sets[:, :, 0], "f p n -> (f p) n")
     often = np.mean([np.isin(best, part) for part in by_part], axis=0)
     columns = {"at": kind.at[best], "unit": kind.unit[best], "t": t.cpu().numpy()[best]}
-    columns |= {"welch_t": welch.cpu().numpy()[best], "auc": area, "auc_error": error, "parts": often}
+    columns |= {"auc": area, "auc_error": error, "parts": often}
     return pd.DataFrame(columns).assign(of=kind.of)
 
 
