@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.analyses.encoding.atlas import findings as of_directions
+from interp.analyses.encoding import findings as of_directions
 from interp.analyses.encoding.atlas.sources import Spread
 from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
 from interp.analyses.probing.atlas.findings import atlas_findings

@@ -19,7 +19,7 @@ from interp.analyses.controls.bands import frequency_bands
 from interp.analyses.controls.draws import Draws
 from interp.analyses.controls.findings import band_findings
 from interp.analyses.encoding.findings import better_than_random
-from interp.analyses.encoding.orders import Agreements
+from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals

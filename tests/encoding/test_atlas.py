@@ -10,10 +10,10 @@ from toys import with_tables
 
 from interp import attention, corpora, encoding, plots
 from interp.analyses.encoding.atlas import sources
-from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.rotations import cosines, large_cosine, overlaps, p_of_cosine, random_overlaps
 from interp.analyses.encoding.atlas.sources import DirectionSums, Spread
 from interp.analyses.encoding.atlas.tables import PAIRS, SUBSPACES, Member, pair_table, subspace_table
+from interp.analyses.encoding.findings import atlas_findings
 from interp.instruments.profile import find_outliers
 from interp.models.sites import hook_name
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder

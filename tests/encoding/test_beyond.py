@@ -9,7 +9,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from interp import corpora, encoding, models
 from interp.analyses.encoding.findings import as_untrained, beyond_theory
-from interp.analyses.encoding.orders import Agreements, random_orders
+from interp.analyses.encoding.pruning import Agreements, random_orders
 from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions, twin_rows, why_no_twin
 from interp.instruments.validation import folds

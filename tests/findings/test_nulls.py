@@ -10,7 +10,7 @@ import torch
 from interp import corpora, encoding, models
 from interp.analyses.attention.findings import steered
 from interp.analyses.encoding.findings import as_untrained, better_than_random, beyond_theory
-from interp.analyses.encoding.orders import Agreements
+from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.uncertainty import intervals

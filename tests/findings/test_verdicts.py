@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from interp.analyses.attention.findings import steered
-from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.findings import (
     as_untrained,
+    atlas_findings,
     better_than_random,
     beyond_theory,
     removable,

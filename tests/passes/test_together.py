@@ -17,8 +17,7 @@ from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.controls.outliers import OutlierDims, PartPredictions
 from interp.analyses.encoding.atlas.sources import DirectionSums
 from interp.analyses.encoding.neurons import NeuronEffects
-from interp.analyses.encoding.orders import Agreements
-from interp.analyses.encoding.pruning import PrunedPredictions
+from interp.analyses.encoding.pruning import Agreements, PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions

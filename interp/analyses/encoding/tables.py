@@ -9,21 +9,27 @@ import pandas as pd
 import torch
 
 from interp.analyses.encoding import neurons
-from interp.analyses.encoding.atlas.findings import atlas_findings
 from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look
 from interp.analyses.encoding.atlas.tables import atlas_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
 from interp.analyses.encoding.findings import (
     answer,
     as_untrained,
+    atlas_findings,
     better_than_random,
     beyond_theory,
     removable,
     steered,
 )
 from interp.analyses.encoding.options import EncodingOptions
-from interp.analyses.encoding.orders import ORDER_COLUMNS, random_orders
-from interp.analyses.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
+from interp.analyses.encoding.pruning import (
+    FRACTIONS,
+    ORDER_COLUMNS,
+    PRUNED,
+    PrunedPredictions,
+    check_orders,
+    random_orders,
+)
 from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
 from interp.analyses.encoding.steering import check_steering, steering_errors, steering_report
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
