@@ -269,7 +269,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
         "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
         "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
-        "open_fraction expected_open n_test",
+        "open_fraction n_test",
         "neurons": "task state dim t p_adjusted gate weight",
         "random_k": "task state k draw accuracy",
         "equivalence": "task state ratio low high",
@@ -294,9 +294,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_sd", "through_unigram", "spearman",
-    "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
+    "pearson", "slope", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "difference", "difference_low", "difference_high", "log_odds_low", "log_odds_high",
-    "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
+    "log_unigram", "attention_received", "l0_strength", "k", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high",

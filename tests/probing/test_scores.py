@@ -241,7 +241,7 @@ def test_parts_merge_and_a_run_resumes(
     monkeypatch.setattr("interp.analyses.probing.scores.TOKENS_AT_ONCE", 40)
     sentences = Sentences(one.model, texts, bos=True, whole_words=whole_words)
     assert len(list(sentences.batches())) >= 3
-    whole, *parts = (TokenScores(sentences, whole_words=whole_words) for _ in range(3))
+    whole, *parts = (TokenScores(sentences) for _ in range(3))
     observe(one.model, sentences.batches(), whole, **QUIET)
     for index, part in enumerate(parts):
         observe(one.model, part_of(sentences.batches(), index, 2), part, **QUIET)

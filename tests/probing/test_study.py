@@ -41,7 +41,7 @@ COLUMNS = {
     "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
     "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
     "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
-    "open_fraction expected_open n_test",
+    "open_fraction n_test",
     "neurons": "task state dim t p_adjusted gate weight",
     "random_k": "task state k draw accuracy",
     "equivalence": "task state ratio low high",

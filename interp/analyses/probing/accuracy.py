@@ -195,7 +195,7 @@ class _Task(NamedTuple):
         """The task, or None if the model has no judgement to remove."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
         read = Sentences(model, sentences, bos=bos, whole_words=whole_words)
-        scoring = partial(scored, read, whole_words=whole_words)
+        scoring = partial(scored, read)
         before = Judged.of(execute(model, scoring(), progress=False))
         if before.accuracy < LEAST_ACCURACY:
             return None

@@ -47,7 +47,6 @@ MEANINGS = COMMON | {
     ),
     "l0_strength": Column("λ", "Weight of the loss relative to the number of open gates; a small λ opens few."),
     "k": Column("k", "Number of dimensions."),
-    "C": Column("C", "Inverse strength of the L2 penalty."),
     "control": Column(
         "control", "none; labels flipped; random basis; untrained model; or a task that is not grammar.", _CONTROL_WORD
     ),
@@ -57,7 +56,6 @@ MEANINGS = COMMON | {
     ),
     "n_open": Column("open gates", "Number of dimensions that the probe reads."),
     "open_fraction": Column("open fraction", "Share of dimensions that the probe reads."),
-    "expected_open": Column("expected open", "Mean probability that a gate is open."),
     "n_test": Column("test sentences", "Number of test sentences; pairs that share a sentence count as one pair."),
     "rms": Column("RMS", "Root mean square of the training states before any scaling."),
     "t": Column("t", "t statistic: of the differences within pairs, or Welch's, as the table says."),

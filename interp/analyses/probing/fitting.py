@@ -55,11 +55,10 @@ def open_probability(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"
 
 
 class Sparse(NamedTuple):
-    """Fitted L0 probes: weights w, gates m at test time, and `P(z ≠ 0)`, each `[tasks, columns, d]`."""
+    """Fitted L0 probes: weights w and gates m at test time, each `[tasks, columns, d]`."""
 
     weight: Float[Tensor, "tasks columns d"]
     gate: Float[Tensor, "tasks columns d"]
-    expected_open: Float[Tensor, "tasks columns d"]
 
     @property
     def coefficients(self) -> Float[Tensor, "tasks columns d"]:
@@ -135,14 +134,14 @@ def fit_sparse(
         torch.addcmul(penalised * is_open * (1 - is_open), pull, weight * slope, out=both.grad[1])
         optimiser.step()
         tick()
-    return Sparse(weight, deterministic_gate(log_alpha), open_probability(log_alpha))
+    return Sparse(weight, deterministic_gate(log_alpha))
 
 
 @torch.no_grad()
 def fit_dense(
-    X: Float[Tensor, "tasks samples d"], y: Float[Tensor, "tasks samples columns"], *, C: float = 1.0
+    X: Float[Tensor, "tasks samples d"], y: Float[Tensor, "tasks samples columns"]
 ) -> Float[Tensor, "tasks columns d"]:
-    """L2 logistic regression without intercept: minimise `½‖w‖² + C Σ log(1 + exp(−ỹ x·w))`, by Newton's method.
+    """L2 logistic regression without intercept: minimise `½‖w‖² + Σ log(1 + exp(−ỹ x·w))`, by Newton's method.
 
     It is computed in float64, and in the space that the samples span if there are fewer samples than dimensions.
     """
@@ -160,18 +159,18 @@ def fit_dense(
     for target in y.unbind(2):
         w = torch.zeros(tasks, X.shape[2], dtype=X.dtype, device=X.device)
         logits = torch.zeros_like(target)
-        value = _objective(logits, target, w, C)
+        value = _objective(logits, target, w)
         for _ in range(_NEWTON_STEPS):
             p = torch.sigmoid(logits)
-            gradient = w + C * (X.mT @ (p - target)[..., None])[..., 0]
-            if float(gradient.abs().max()) < 1e-8 * (1 + C * n):
+            gradient = w + (X.mT @ (p - target)[..., None])[..., 0]
+            if float(gradient.abs().max()) < 1e-8 * (1 + n):
                 break
-            hessian = eye + C * (X * (p * (1 - p))[..., None]).mT @ X
+            hessian = eye + (X * (p * (1 - p))[..., None]).mT @ X
             step = torch.cholesky_solve(gradient[..., None], torch.linalg.cholesky(hessian))
             moved, step = (X @ step)[..., 0], step[..., 0]
             length = torch.ones(tasks, 1, dtype=X.dtype, device=X.device)
             for _ in range(30):
-                tried = _objective(logits - length * moved, target, w - length * step, C)
+                tried = _objective(logits - length * moved, target, w - length * step)
                 worse = tried > value * (1 + _ROUNDING)
                 if not worse.any():
                     break
@@ -183,9 +182,9 @@ def fit_dense(
     return torch.stack(solutions, 1)
 
 
-def _objective(logits: Tensor, y: Tensor, w: Tensor, C: float) -> Float[Tensor, " tasks"]:
+def _objective(logits: Tensor, y: Tensor, w: Tensor) -> Float[Tensor, " tasks"]:
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none").sum(1)
-    return w.square().sum(1) / 2 + C * loss
+    return w.square().sum(1) / 2 + loss
 
 
 def welch(

@@ -18,12 +18,12 @@ from interp.analyses.probing.options import Control, Scaling
 from interp.analyses.probing.splits import Split
 from interp.analyses.probing.uncertainty import share_interval
 
-__all__ = ["Group", "bag_of_words", "by_group", "dense_on", "hits", "ranked", "words_right"]
+__all__ = ["Group", "by_group", "dense_on", "hits", "ranked", "words_right"]
 
 
 def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " groups"]:
     """For each group of test pairs, the share of sentences that an L2 logistic regression (C = 1) on word counts gets
-    right.
+    right; a probe must beat this to be informative.
     """
     columns = ["sentence_good", "sentence_bad"]
     sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
@@ -33,11 +33,6 @@ def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " groups
     y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
     right = LogisticRegression(max_iter=1_000).fit(X, y).predict(X_test) == y_test
     return by_group(reduce(right.astype(np.float64), "(side pair) -> 1 pair", "mean", side=2), [split])[0]
-
-
-def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
-    """Test accuracy of an L2 logistic regression (C = 1) on word counts, which a probe must beat to be informative."""
-    return float(words_right(pairs, split).mean())
 
 
 class Group:

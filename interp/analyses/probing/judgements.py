@@ -59,7 +59,7 @@ def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], 
         warn(f"no judgements of the model itself: {reason}")
         return False
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
-    TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos), whole_words=whole_words)
+    TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos))
     return True
 
 

@@ -45,7 +45,7 @@ class Sentences:
 
     Args:
         bos: see `interp.probing.sentence_scores`.
-        whole_words: whether the rest of a masked token's word is hidden from an encoder.
+        whole_words: see `interp.probing.sentence_scores`.
 
     Raises the errors of `interp.probing.sentence_scores`.
     """
@@ -72,6 +72,7 @@ class Sentences:
         counted = Counted.of(np.concatenate(encoded), self.tokenizer).checked(self.tokenizer, "the sentences")
         self.unknown_share = counted.share
         self.own = [unframed(ids, before, after) for ids in encoded]
+        self.whole_words = whole_words
         self.words = [sentence.words for sentence in self.aligned] if self.encoder and whole_words else None
 
     @property
@@ -153,10 +154,6 @@ class TokenScores(Observer):
     """The log-probability of every token of sentences, in nats, at its place. For a causal model with `whole_words`,
     also the log-probability that a word ends after it.
 
-    Args:
-        sentences: the sentences to read.
-        whole_words: see `interp.probing.sentence_scores`.
-
     Raises ValueError for a causal model whose tokenizer has no tokens that begin with a space, and for sentences
     without spaces.
 
@@ -172,12 +169,12 @@ class TokenScores(Observer):
 
     of_rows = True
 
-    def __init__(self, sentences: Sentences, *, whole_words: bool = False) -> None:
-        super().__init__(whole_words=whole_words)
+    def __init__(self, sentences: Sentences) -> None:
+        super().__init__(whole_words=sentences.whole_words)
         self.sentences = sentences
         self.model = sentences.model
         self.head = prediction_head(self.model)
-        self.marked = _marked(sentences) if whole_words and not sentences.encoder else None
+        self.marked = _marked(sentences) if sentences.whole_words and not sentences.encoder else None
         self._waiting: list[tuple[str, Tensor, Tensor]] = []
         for name in ("log_p", *(["ends"] if self.marked is not None else [])):
             self.add_state(name, (len(sentences.ids),))
@@ -313,12 +310,12 @@ def sentence_scores(
         >>> bool((corrected["sum"] < scores["sum"]).all())  # after a period a word may also go on
         True
     """
-    return (yield from scored(Sentences(model, sentences, bos=bos, whole_words=whole_words), whole_words=whole_words))
+    return (yield from scored(Sentences(model, sentences, bos=bos, whole_words=whole_words)))
 
 
-def scored(sentences: Sentences, *, whole_words: bool = False) -> Passes[pd.DataFrame]:
+def scored(sentences: Sentences) -> Passes[pd.DataFrame]:
     """The table of `sentence_scores`."""
-    observer = TokenScores(sentences, whole_words=whole_words)
+    observer = TokenScores(sentences)
     yield [Reading("scoring", sentences.batches(), [observer])]
     table = pd.DataFrame({"sentence": sentences.texts})
     table["n_tokens"] = sentences.summed(sentences.scored)
@@ -377,7 +374,7 @@ def word_surprisal(
     for number, sentence in enumerate(inputs):
         split.append(_words(encoded, number) if isinstance(sentence, str) else sentence)
     rows = [_regions(encoded, number, parts) for number, parts in enumerate(split)]
-    observer = TokenScores(encoded, whole_words=whole_words)
+    observer = TokenScores(encoded)
     yield [Reading("scoring", encoded.batches(), [observer])]
     log_p = observer.log_probabilities
     tables = []

@@ -25,7 +25,7 @@ from interp.support.choices import Several, listed
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer", "transfer_of_words"]
 
 _PAIRS_A_TASK = 100  # training pairs per task for a probe of many tasks
-_HOW = ["method", "l0_strength", "C", "accuracy", "pair_accuracy"]
+_HOW = ["method", "l0_strength", "accuracy", "pair_accuracy"]
 TRANSFER = ["train_task", "test_task", "state", *_HOW]
 GENERAL = ["task", "field", "linguistics_term", "state", "trained_on", "n_tasks", *_HOW, "n_open"]
 
@@ -51,8 +51,8 @@ def transfer(
             all gates open, and is the paper's dense baseline.
         scaling, steps, seed: see `sweep`.
 
-    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy). The
-    method is `l0`, with its λ, or `dense`, with its C.
+    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, accuracy, pair_accuracy). The
+    method is `l0`, with its λ, or `dense`.
 
     Raises the errors of `sweep`.
 
@@ -113,14 +113,14 @@ def transfer_of_words(collected: States) -> pd.DataFrame:
         accuracy, pair_accuracy = by_group(np.stack(hits(*scores)), [split, split]).mean(1)
         columns = {"train_task": list(splits), "test_task": task, "accuracy": accuracy, "pair_accuracy": pair_accuracy}
         rows.append(pd.DataFrame(columns))
-    table = pd.concat(rows, ignore_index=True).assign(method="bag_of_words", C=1.0)
+    table = pd.concat(rows, ignore_index=True).assign(method="bag_of_words")
     return table.reindex(columns=TRANSFER)
 
 
 def _kinds(l0_strengths: Sequence[float | int]) -> pd.DataFrame:
     """What distinguishes the probes of a task: one row per sparse probe, and a last row for the dense probe."""
-    sparse = [("l0", float(l0_strength), np.nan) for l0_strength in l0_strengths]
-    return pd.DataFrame([*sparse, ("dense", np.nan, 1.0)], columns=["method", "l0_strength", "C"])
+    sparse = [("l0", float(l0_strength)) for l0_strength in l0_strengths]
+    return pd.DataFrame([*sparse, ("dense", np.nan)], columns=["method", "l0_strength"])
 
 
 def _measured(
@@ -196,7 +196,7 @@ def general(
     the left-out task, but not its labels. A sentence that several tasks have is never both trained on and tested
     (`interp.probing.splits`).
 
-    Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength, C,
+    Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength,
     accuracy, pair_accuracy, n_open), with one row per set that has any task.
 
     Raises ValueError for fewer than two tasks, and the errors of `sweep`.

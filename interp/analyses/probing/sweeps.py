@@ -79,9 +79,9 @@ class Sweep(Result):
 
 
 _COLUMNS = {
-    "probes": ["task", "state", "method", "l0_strength", "k", "C", "seed", "control", "accuracy", "accuracy_low",
+    "probes": ["task", "state", "method", "l0_strength", "k", "seed", "control", "accuracy", "accuracy_low",
                "accuracy_high", "pair_accuracy", "pair_accuracy_low", "pair_accuracy_high", "validation_accuracy",
-               "bag_of_words", "n_open", "open_fraction", "expected_open", "n_test", "rms"],
+               "bag_of_words", "n_open", "open_fraction", "n_test", "rms"],
     "neurons": ["task", "state", "dim", "t", "p_adjusted", "gate", "weight", "mean", "scale"],
     "random_k": ["task", "state", "k", "draw", "accuracy"],
     "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy", "top_low"],
@@ -275,7 +275,7 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
     if "dense" in methods and controls and not rotated:
         weight = fit_dense(group.X, group.targets([(control, 0) for control in controls]))
         for i, control in enumerate(controls):
-            yield "probes", group.rows(weight[:, i], control, method="dense", C=1.0)
+            yield "probes", group.rows(weight[:, i], control, method="dense")
             yield "hits", _right(group, _SHOWN["dense", control], group.right(weight[:, i], control))
     if "topk" in methods:
         for basis in [control for control in controls if control != "flip"]:
@@ -299,9 +299,7 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
     y = group.targets([(control, seed) for control, _, seed in columns])
     fitted = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
     for i, (control, l0_strength, seed) in enumerate(columns):
-        expected = fitted.expected_open[:, i].mean(1).double().cpu().numpy()
-        labels = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
-        yield "probes", group.rows(fitted.coefficients[:, i], control, seed, **labels)
+        yield "probes", group.rows(fitted.coefficients[:, i], control, seed, method="l0", l0_strength=l0_strength)
     for control in [control for control in controls if control != "flip"]:
         mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown_strength)]
         right = np.mean([group.right(fitted.coefficients[:, i]) for i in mine], axis=0)
