@@ -16,7 +16,7 @@ parts: Zou and Donner, "Construction of confidence limits about effect measures"
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,17 +26,8 @@ from scipy import stats
 from interp.results.findings import Finding, Verdict
 from interp.support.words import count, finer, printed
 
-__all__ = [
-    "FEWEST_CONTROLS",
-    "FEWEST_MODELS",
-    "SMALLEST",
-    "Comparison",
-    "Control",
-    "compare",
-    "judged",
-    "reaching",
-    "smallest",
-]
+__all__ = ["FEWEST_CONTROLS", "FEWEST_MODELS", "SMALLEST", "ZERO", "Comparison", "Control", "compare", "ends", "judged"]
+__all__ += ["reaching", "smallest"]
 
 Kind: TypeAlias = Literal["draws", "models", "number"]
 Outcome: TypeAlias = Literal["yes", "opposite", "no", "cannot tell"]
@@ -86,6 +77,10 @@ class Control(NamedTuple):
     kind: Kind = "draws"
 
 
+ZERO = Control("", [0.0], "number")
+"""What a difference is compared with that is 0 by chance."""
+
+
 class Comparison(NamedTuple):
     """A value compared with one control: the median of the control, and the effect with its interval, p and outcome."""
 
@@ -97,6 +92,16 @@ class Comparison(NamedTuple):
     high: float
     p: float
     outcome: Outcome
+
+
+def ends(row: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    """Return a column of a row, and the ends of its interval, as arguments of `judged`.
+
+    Examples:
+        >>> ends({"kl": 0.2, "kl_low": 0.1, "kl_high": 0.3}, "kl")
+        {'value': 0.2, 'low': 0.1, 'high': 0.3}
+    """
+    return {"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]}
 
 
 def smallest(measure: str, as_trained: float = 0.0) -> float:

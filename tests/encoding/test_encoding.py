@@ -477,7 +477,8 @@ def test_text_of_a_pruned_model(basis, toy, texts):
     it = toy("gpt2")
     prompts = interp.generation.prompts(it.model, texts, n=6, prompt_tokens=3, new_tokens=8)
     options = {"basis": basis, "fractions": [0, 0.3, 0.6], "order": "reverse"}
-    table = encoding.writing.pruned_text(it.model, prompts, fit=it.fit, **options, **QUIET)
+    curve = encoding.pruning_curve(it.model, it.batches, fit=it.fit, **options, **QUIET)
+    table = encoding.writing.pruned_text(it.model, prompts, fit=it.fit, curve=curve, **QUIET)
     head, ranked = it.hf.get_output_embeddings(), encoding.pruning.removal_order(it.fit, "reverse", basis)
     axes = torch.eye(16, dtype=DOUBLE) if basis == "axis" else torch.from_numpy(it.fit.components)
     ids, kept = torch.from_numpy(prompts.ids), head.weight.detach().clone()
@@ -496,7 +497,6 @@ def test_text_of_a_pruned_model(basis, toy, texts):
         assert (row.diversity, row.n_tokens) == (pytest.approx(measures["diversity"]), measures["n_tokens"])
     assert table["agreement"][0] == 1 > table["agreement"][2]
     assert table["agreement_low"].isna().all()  # fewer than 20 prompts
-    curve = encoding.pruning_curve(it.model, it.batches, fit=it.fit, **options, **QUIET)
     np.testing.assert_allclose(table["perplexity"], curve["perplexity"])
 
 

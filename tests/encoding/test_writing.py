@@ -31,8 +31,11 @@ def drawn():
 def test_a_study_writes_what_pruned_text_does(drawn):
     model, texts, prompts, study = drawn
     fit = encoding.fit(model, texts, progress=False)
-    how = {"fit": fit, "order": "random", "fractions": FRACTIONS, "progress": False}
-    tables = [encoding.writing.pruned_text(model, prompts, basis=basis, **how) for basis in ("axis", "pca")]
+    how = {"fit": fit, "progress": False}
+    tables = []
+    for basis in ("axis", "pca"):
+        curve = encoding.pruning_curve(model, texts, basis=basis, order="random", fractions=FRACTIONS, **how)
+        tables.append(encoding.writing.pruned_text(model, prompts, curve=curve, **how))
     pd.testing.assert_frame_equal(study.pruned_texts, pd.concat(tables, ignore_index=True), rtol=1e-9)
     assert study.provenance["prompts"] == prompts.settings
     assert {"texts_axis", "texts_pca"} <= set(study.figures())

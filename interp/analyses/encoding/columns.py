@@ -2,8 +2,9 @@
 
 from interp.results.columns import COMMON, Column
 
-__all__ = ["IN_PAPER", "MEANINGS", "ORDER_WORD"]
+__all__ = ["BASIS_WORD", "IN_PAPER", "MEANINGS", "ORDER_WORD"]
 
+BASIS_WORD = {"axis": "axes of W_U", "pca": "principal axes"}
 ORDER_WORD = {
     "spearman": "least |Spearman| first",
     "slope": "least |slope| first",
@@ -43,7 +44,7 @@ MEANINGS = COMMON | {
     "basis": Column(
         "basis",
         "Whether dimensions of W_U are removed, or the principal axes of its columns.",
-        {"axis": "axes of W_U", "pca": "principal axes"},
+        BASIS_WORD,
     ),
     "slope": Column("slope", "Coefficient of the dimension in the regression."),
     "standardised_slope": Column("slope × SD", "Coefficient times the SD of the dimension over types."),

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.encoding import EncodingStudy
-from interp.analyses.encoding.columns import ORDER_WORD
+from interp.analyses.encoding.columns import BASIS_WORD, ORDER_WORD
 from interp.analyses.encoding.pruning import PRUNED
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
@@ -146,8 +146,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
         ['least |Spearman| first', 'random']
     """
     table = only(study.pruning, "basis", basis).set_index("fraction")
-    axes = "axes of W_U" if basis == "axis" else "principal axes"
-    out = panels(REMOVING[basis], "fraction removed", subtitle=f"{axes}; dotted: 30 %, as in the paper")
+    out = panels(REMOVING[basis], "fraction removed", subtitle=f"{BASIS_WORD[basis]}; dotted: 30 %, as in the paper")
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
             style = _order_style(str(order))
@@ -174,7 +173,8 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> prompts = interp.generation.prompts(model, text, n=3, prompt_tokens=2, new_tokens=4)
         >>> fit = interp.encoding.fit(model, text, progress=False)
-        >>> written = interp.encoding.writing.pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)
+        >>> curve = interp.encoding.pruning_curve(model, text, fit=fit, order="spearman", fractions=[0, 0.5])
+        >>> written = interp.encoding.writing.pruned_text(model, prompts, fit=fit, curve=curve, progress=False)
         >>> [trace.name for trace in pruned_texts(written).data if trace.showlegend]
         ['least |Spearman| first']
     """
@@ -182,8 +182,7 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
         raise ValueError(f"no text was continued without some dimensions; ask with {argument('prompts', 100)}")
     table = only(written, "basis", basis).set_index("fraction")
     names = ("same tokens", "diversity", "perplexity")
-    axes = "axes of W_U" if basis == "axis" else "principal axes"
-    subtitle = f"greedy text, compared with that of the whole model; {axes}; dotted: 30 %, as in the paper"
+    subtitle = f"greedy text, compared with that of the whole model; {BASIS_WORD[basis]}; dotted: 30 %, as in the paper"
     out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):

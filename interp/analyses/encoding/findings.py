@@ -10,7 +10,7 @@ from scipy import stats
 
 from interp.analyses.encoding.pruning import PRUNED
 from interp.results.findings import Answer, Finding
-from interp.results.verdicts import Control, judged, reaching, smallest
+from interp.results.verdicts import ZERO, Control, ends, judged, reaching, smallest
 
 __all__ = ["answer", "as_untrained", "atlas_findings", "better_than_random", "beyond_theory", "removable", "steered"]
 
@@ -60,7 +60,7 @@ def beyond_theory(theory: pd.DataFrame) -> Finding:
         value=best["beyond_corrected" if is_corrected else "beyond"],
         low=best["beyond_low"],
         high=best["beyond_high"],
-        controls=[Control("", [0.0], "number")],
+        controls=[ZERO],
         smallest=smallest("r2"),
         form="{:+z.3f}",
     )
@@ -102,14 +102,11 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     if curve.empty:
         return
     fraction = min(curve.index, key=lambda share: abs(share - PRUNED))
-    value, low, high = curve.loc[fraction, ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]]
     yield reaching(
         question=f"Can {fraction:.0%} of the output dimensions be removed?",
         measure="without those that correlate least with −log α, the share of positions whose most probable token "
         "stays the same is",
-        value=value,
-        low=low,
-        high=high,
+        **ends(curve.loc[fraction], "top1_agreement"),
         enough=_ENOUGH,
         too_little=_TOO_LITTLE,
     )
@@ -123,9 +120,7 @@ def better_than_random(orders: pd.DataFrame) -> Iterator[Finding]:
             question=f"Does removing {row['fraction']:.0%} in this order change less than in a random one?",
             measure=f"without the dimensions that correlate least with −log α, the most probable token stays the same "
             f"at a share of {row['n_positions']:,} positions of",
-            value=row["top1_agreement"],
-            low=row["top1_agreement_low"],
-            high=row["top1_agreement_high"],
+            **ends(row, "top1_agreement"),
             controls=[Control("random orders", drawn)],
             smallest=smallest("agreement"),
         )
@@ -158,7 +153,7 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
             value=mean,
             low=float(mean - half),
             high=float(mean + half),
-            controls=[Control("", [0.0], "number")],
+            controls=[ZERO],
             smallest=smallest("log ratio"),
             towards=-1,
             sample=(n, "token") if enough else None,
@@ -189,7 +184,8 @@ def atlas_findings(atlas: pd.DataFrame, subspaces: pd.DataFrame, rotations: pd.D
             question="Does b_LN point where log-probability grows in the output embeddings (along −A)?",
             measure="the cosine of the two directions is",
             smallest=smallest("correlation"),
-            **_numbers(row, "cosine", rotations),
+            **ends(row, "cosine"),
+            controls=_rotated(row, rotations),
         )
     for row in subspaces.to_dict("records"):
         if question := _QUESTIONS.get((row["name_a"], row["name_b"])):
@@ -198,12 +194,12 @@ def atlas_findings(atlas: pd.DataFrame, subspaces: pd.DataFrame, rotations: pd.D
                 measure=f"the overlap of the two subspaces ({row['n_dims_a']} and {row['n_dims_b']} dimensions), which "
                 "is the mean squared cosine of their principal angles, is",
                 smallest=smallest("overlap"),
-                **_numbers(row, "overlap", rotations),
+                **ends(row, "overlap"),
+                controls=_rotated(row, rotations),
             )
 
 
-def _numbers(row: Mapping[Any, Any], name: str, rotations: pd.DataFrame) -> dict[str, Any]:
-    """A value with its interval, and the same under random rotations."""
+def _rotated(row: Mapping[Any, Any], rotations: pd.DataFrame) -> list[Control]:
+    """The same measure under random rotations."""
     pair = (rotations["name_a"] == row["name_a"]) & (rotations["name_b"] == row["name_b"])
-    controls = [Control("random rotations", rotations.loc[pair, "value"])]
-    return {"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"], "controls": controls}
+    return [Control("random rotations", rotations.loc[pair, "value"])]

@@ -7,6 +7,7 @@ import pandas as pd
 
 from interp.analyses.encoding import figures as plots
 from interp.analyses.encoding.atlas.figures import direction_atlas
+from interp.analyses.encoding.columns import BASIS_WORD
 from interp.analyses.encoding.figures import way_of_steering
 from interp.analyses.encoding.pruning import PRUNED
 from interp.analyses.encoding.tables import EncodingStudy
@@ -154,8 +155,7 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> Figure:
 
 def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
-    axes = "axes of W_U" if basis == "axis" else "principal axes"
-    subtitle = f"{axes}, by |spearman|"
+    subtitle = f"{BASIS_WORD[basis]}, by |spearman|"
     out = figure(plots.REMOVING[basis], "fraction removed", "top-1 agreement", subtitle=subtitle)
     ranked = {name: only(_ranked(study), "basis", basis) for name, study in studies.items()}
     lines = {name: table.set_index("fraction")["top1_agreement"].sort_index() for name, table in ranked.items()}

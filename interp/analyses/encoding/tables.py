@@ -34,7 +34,7 @@ from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
 from interp.analyses.encoding.steering import check_steering, steering_errors, steering_report
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.analyses.encoding.twins import twin_rows, why_no_twin
-from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, written
+from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, pruned_text
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
@@ -302,8 +302,8 @@ def _pruned_texts(
     """The table `pruned_texts`; without prompts, an empty one."""
     if sample is None:
         return pd.DataFrame(columns=PRUNED_TEXTS)
-    curves = pruning[pruning["fraction"].isin(_WRITTEN)]
-    return written(model, sample, fitted, curves, seed=options.seed, progress=options.progress)
+    curve = pruning[pruning["fraction"].isin(_WRITTEN)]
+    return pruned_text(model, sample, fit=fitted, curve=curve, seed=options.seed, progress=options.progress)
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:

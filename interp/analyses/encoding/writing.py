@@ -1,18 +1,14 @@
 """Text that a model generates without some of its output dimensions."""
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 from tqdm.auto import tqdm
 
-from interp.analyses.encoding.options import Basis, Order
-from interp.analyses.encoding.pruning import FRACTIONS, check_orders, pruning_curve, removal_order
+from interp.analyses.encoding.pruning import removal_order
 from interp.analyses.encoding.regression import Fit
-from interp.corpora.batching import sample_positions
 from interp.hooks import prune_output_dims
 from interp.instruments.decoding import generate, resolved
 from interp.instruments.diversity import diversity_without
@@ -20,11 +16,9 @@ from interp.instruments.prompts import Prompts
 from interp.models.running import Hooks
 from interp.models.sites import Model
 from interp.results.intervals import jackknife, summed_others
-from interp.support.choices import listed
 
-__all__ = ["COLUMNS", "pruned_text", "written"]
+__all__ = ["COLUMNS", "pruned_text"]
 
-_POSITIONS = 5_000  # as in interp.encoding.tables
 _SHARES = [f"{name}{end}" for name in ("agreement", "diversity", "repetition") for end in ("", "_low", "_high")]
 COLUMNS = ["basis", "order", "fraction", "n_dims", *_SHARES, "same_texts", "perplexity", "perplexity_low"]
 COLUMNS += ["perplexity_high", "n_texts", "n_tokens"]
@@ -32,15 +26,7 @@ COLUMNS += ["perplexity_high", "n_texts", "n_tokens"]
 
 
 def pruned_text(
-    model: Model,
-    prompts: Prompts,
-    *,
-    fit: Fit,
-    order: Order | Sequence[Order] = "spearman",
-    basis: Basis = "axis",
-    fractions: Sequence[float | int] = FRACTIONS[:13:2],
-    seed: int = 0,
-    progress: bool = True,
+    model: Model, prompts: Prompts, *, fit: Fit, curve: pd.DataFrame, seed: int = 0, progress: bool = True
 ) -> pd.DataFrame:
     """Continue prompts greedily with dimensions of the unembedding's input set to zero, and compare with the full
     model.
@@ -52,37 +38,28 @@ def pruned_text(
     Args:
         prompts: prompts from `interp.generation.prompts`.
         fit: a fit of this model, which ranks the dimensions.
-        order, basis, fractions, seed: see `pruning_curve`.
+        curve: from `pruning_curve`: which dimensions are removed, and the perplexity without them.
+        seed: the seed of the curve.
 
     Returns a table (basis, order, fraction, n_dims, agreement, diversity, repetition, same_texts, perplexity, n_texts,
     n_tokens, and the ends of 95 % intervals of all measures but same_texts). `agreement` is the share of new tokens
     that the full model has at the same place, and `same_texts` the share of texts without a difference. `diversity` and
-    `repetition` are as in `interp.generation.text_metrics`. `perplexity` is that of the pruned model on about 5,000
-    positions of the fitted text (see `pruning_curve`). The other intervals are over prompts, and NaN for fewer than 20.
+    `repetition` are as in `interp.generation.text_metrics`. `perplexity` is that of the curve. The other intervals are
+    over prompts, and NaN for fewer than 20.
 
-    Raises the errors of `pruning_curve` and `interp.generation.generate`.
+    Raises the errors of `interp.generation.generate`.
 
     Examples:
         >>> from interp import encoding, generation
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> fit = encoding.fit(model, text, progress=False)
+        >>> curve = encoding.pruning_curve(model, text, fit=fit, order="spearman", fractions=[0, 0.5], progress=False)
         >>> prompts = generation.prompts(model, text, n=3, prompt_tokens=2, new_tokens=4)
-        >>> found = pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)
+        >>> found = pruned_text(model, prompts, fit=fit, curve=curve, progress=False)
         >>> float(found["agreement"][0])  # with the whole model itself
         1.0
     """
-    check_orders(listed(order), [basis])
-    sample = sample_positions(fit.batches, min(1.0, _POSITIONS / fit.n_tokens), seed=seed)
-    options: dict[str, Any] = {"order": order, "basis": basis, "fractions": fractions, "seed": seed}
-    curve = pruning_curve(model, sample, fit=fit, **options, progress=progress)
-    return written(model, prompts, fit, curve, seed=seed, progress=progress)
-
-
-def written(
-    model: Model, prompts: Prompts, fit: Fit, curves: pd.DataFrame, *, seed: int = 0, progress: bool = True
-) -> pd.DataFrame:
-    """The table of `pruned_text` for the rows of a table `pruning`, which have the perplexity."""
     rows = prompts.ids.tolist()
     config = resolved(model, "greedy", prompts.human.shape[1])
     config.min_new_tokens = config.max_new_tokens
@@ -93,7 +70,7 @@ def written(
 
     full = texts([])
     table = []
-    for row in tqdm(curves.to_dict("records"), desc="pruned text", disable=None if progress else True):
+    for row in tqdm(curve.to_dict("records"), desc="pruned text", disable=None if progress else True):
         dims = removal_order(fit, row["order"], row["basis"], seed=seed)[: row["n_dims"]]
         basis = None if row["basis"] == "axis" else fit.components
         pruned = texts(prune_output_dims(model, dims, basis=basis)) if dims else full

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from interp.results.findings import Answer, Finding
-from interp.results.verdicts import Control, judged, smallest
+from interp.results.verdicts import ZERO, ends, judged, smallest
 
 __all__ = ["HUMAN", "answer", "diverse"]
 
@@ -58,10 +58,8 @@ def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
             question=f"Is text from {_CALLED.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
             measure=f"{condition}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained and "
             f"{human:.3f} in human text, changes by",
-            value=row["difference"],
-            low=row["difference_low"],
-            high=row["difference_high"],
-            controls=[Control("", [0.0], "number")],
+            **ends(row, "difference"),
+            controls=[ZERO],
             smallest=smallest("diversity"),
             sample=(n_prompts, "prompt"),
             form="{:+z.3f}",

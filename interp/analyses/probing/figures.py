@@ -15,6 +15,7 @@ from interp.figures.draw import add_equal, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import as_html
+from interp.results.result import Result
 from interp.support.words import printed
 
 __all__ = ["DENSE", "beyond_words", "gate_agreement", "l0_styles", "probe_ablation", "probe_view", "random_dims"]
@@ -34,6 +35,7 @@ _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
     "overlap": _TWO_TASKS, "ablation": "a task that the model itself solves, and a probe of one to half of the neurons",
 }  # fmt: skip
+_ATLAS = "atlas=True, or interp.probing.map_units (and two tasks or more to compare)"
 
 
 def sparse_probes(found: Sweep) -> Figure:
@@ -330,11 +332,11 @@ def _mark(sentence: str, score: float) -> str:
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
-def table_of(sweep: Sweep, name: str) -> pd.DataFrame:
+def table_of(result: Result, name: str) -> pd.DataFrame:
     """A table of the result. Raises ValueError if it has no rows."""
-    table = sweep.tables[name]
+    table = result.tables[name]
     if table.empty:
-        raise ValueError(f"the table {name} of this result is empty: it needs {_NEEDS[name]}")
+        raise ValueError(f"the table {name} of this result has no rows: it needs {_NEEDS.get(name, _ATLAS)}")
     return table
 
 

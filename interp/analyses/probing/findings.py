@@ -19,13 +19,11 @@ from interp.analyses.probing.over_tasks import (
 )
 from interp.analyses.probing.rotations import LEAST_DENSE
 from interp.results.findings import Answer, Finding
-from interp.results.verdicts import Control, smallest
+from interp.results.verdicts import ZERO, Control, smallest
 from interp.support.words import count, printed
 
-__all__ = ["ZERO", "above_untrained", "answer", "beyond", "concentrated", "held", "needed", "some_general"]
+__all__ = ["above_untrained", "answer", "beyond", "concentrated", "held", "needed", "some_general"]
 
-ZERO = Control("", [0.0], "number")
-"""What a difference is compared with that is 0 by chance."""
 _S = smallest("accuracy")
 _SIGNED = "{:+z.3f}"
 _PROBES = {"dense": "dense probes", "l0": "sparse probes", "topk": "probes of the top dimensions"}

@@ -7,10 +7,11 @@ import pandas as pd
 
 from interp.analyses.probing.atlas.tables import Atlas
 from interp.analyses.probing.columns import KINDS
+from interp.analyses.probing.figures import spaced, table_of
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
-from interp.figures.style import Style, figure, panels, plain
+from interp.figures.style import Style, figure, panels
 
 __all__ = ["pair_similarity", "shared_units", "unit_consistency", "unit_depth", "unit_separability"]
 
@@ -38,7 +39,7 @@ def unit_consistency(atlas: Atlas) -> Figure:
         >>> [trace.name for trace in unit_consistency(found).data]
         ['grammar', 'labels flipped']
     """
-    table = _table(atlas, "consistency")
+    table = table_of(atlas, "consistency")
     out = figure(
         "Are the top units found again by other pairs?",
         "",
@@ -49,7 +50,7 @@ def unit_consistency(atlas: Atlas) -> Figure:
     for kind, part in pd.concat([table, null]).groupby("control", sort=False):
         look = _LOOK[str(kind)]
         points: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
-        points |= {"marker": {"size": 4, "opacity": 0.6, "color": look["color"]}, "text": part["task"].map(_words)}
+        points |= {"marker": {"size": 4, "opacity": 0.6, "color": look["color"]}, "text": part["task"].map(spaced)}
         names = part["of"].map(KINDS)
         out.add_box(x=names, y=part["overlap"].round(4), name=look["name"], hovertemplate=_HOVER, **points)
     return out.update_layout(boxmode="group").update_yaxes(rangemode="tozero")
@@ -74,7 +75,7 @@ def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
         >>> shared_units(found, of="heads").data[0].z.shape
         (2, 2)
     """
-    table = only(_table(atlas, "shared_units"), "of", of)
+    table = only(table_of(atlas, "shared_units"), "of", of)
     turned = table.rename(columns={"task_a": "task_b", "task_b": "task_a", "control_a": "control_b",
                                    "control_b": "control_a"})  # fmt: skip
     diagonal = only(atlas.consistency, "of", of)
@@ -85,8 +86,8 @@ def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     wide = rows.pivot(index="task_a", columns=["control_b", "task_b"], values="overlap")
     tasks = diagonal.loc[diagonal["control"] == "none", "task"].tolist()
     columns = [(kind, task) for kind in _SWAPPED for task in tasks if (kind, task) in wide]
-    names = [_words(task) + _SWAPPED[kind] for kind, task in columns]
-    grid = wide.loc[tasks, columns].set_axis(names, axis=1).rename(index=_words)
+    names = [spaced(task) + _SWAPPED[kind] for kind, task in columns]
+    grid = wide.loc[tasks, columns].set_axis(names, axis=1).rename(index=spaced)
     out = figure("Units that tasks share", "", "", subtitle=f"{KINDS[of]}: share of the top 1 % in common")
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0)
     for behind in range(len(tasks), len(columns), len(tasks)):
@@ -111,12 +112,12 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
         >>> unit_separability(found).layout.title.text
         'How well one unit tells good from bad'
     """
-    table = only(_table(atlas, "separability"), "of", of)
+    table = only(table_of(atlas, "separability"), "of", of)
     out = figure(
         "How well one unit tells good from bad", "", "AUC of the best", subtitle=f"{KINDS[of]}, chosen on other pairs"
     )
     for control, part in table.groupby("control", sort=False):
-        values = part.set_index(part["task"].map(_words))[["auc", "low", "high"]].astype(np.float64).round(4)
+        values = part.set_index(part["task"].map(spaced))[["auc", "low", "high"]].astype(np.float64).round(4)
         bars = error_bars(values["auc"], values["low"], values["high"])
         add_series(out, values["auc"], _LOOK[str(control)], mode="markers", hover="%{x}: %{y:.3f}", error_y=bars)
     out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
@@ -135,7 +136,7 @@ def unit_depth(atlas: Atlas) -> Figure:
         >>> [len(trace.x) for trace in unit_depth(found).data]
         [7, 6, 6]
     """
-    table = _table(atlas, "units")
+    table = table_of(atlas, "units")
     kinds = table["of"].drop_duplicates().tolist()
     out = panels("Where the top units are", "state, or block", names=[KINDS[kind] for kind in kinds])
     last = int(table.loc[table["of"] == "residual", "at"].max())
@@ -162,11 +163,11 @@ def pair_similarity(atlas: Atlas) -> Figure:
         >>> [trace.name for trace in pair_similarity(found).data]
         ['its other pairs', 'other tasks', '95 % of flipped labels']
     """
-    table = _table(atlas, "similarity")
+    table = table_of(atlas, "similarity")
     same_task = (table["task_a"] == table["task_b"]) & (table["control_a"] == table["control_b"])
     grammar = (table["control_a"] == "none") & (table["control_b"] == "none")
     if table[~same_task].empty:
-        raise ValueError(f"the table similarity of this result has {_NEEDS}")
+        raise ValueError("the table similarity of this result compares no two tasks; give two tasks or more")
     out = figure(
         "Do tasks share a direction?",
         "hidden state",
@@ -187,18 +188,3 @@ def pair_similarity(atlas: Atlas) -> Figure:
         means = part.groupby("at")[measure].mean().round(4)
         add_series(out, means, look | {"name": name}, hover="state %{x}: %{y:.3f}")
     return out.update_yaxes(zeroline=True, zerolinecolor=style.GREY)
-
-
-_NEEDS = "no rows: it needs atlas=True, or interp.probing.map_units (and two tasks or more to compare)"
-
-
-def _table(atlas: Atlas, name: str) -> pd.DataFrame:
-    """A table of the result. Raises ValueError if it has no rows."""
-    table = atlas.tables[name]
-    if table.empty:
-        raise ValueError(f"the table {name} of this result has {_NEEDS}")
-    return table
-
-
-def _words(name: object) -> str:
-    return plain(name).replace("_", " ")

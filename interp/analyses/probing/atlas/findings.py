@@ -8,7 +8,6 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.analyses.probing.columns import KINDS
-from interp.analyses.probing.findings import ZERO
 from interp.analyses.probing.over_tasks import (
     FEWEST_PAIRED,
     Mean,
@@ -19,7 +18,7 @@ from interp.analyses.probing.over_tasks import (
     random_signs,
 )
 from interp.results.findings import Finding
-from interp.results.verdicts import Control, smallest
+from interp.results.verdicts import ZERO, Control, smallest
 from interp.support.words import count, printed
 
 if TYPE_CHECKING:
