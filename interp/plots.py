@@ -19,10 +19,9 @@ from interp.analyses.attention.figures import (
     outlier_values,
 )
 from interp.analyses.controls.figures import bands, outlier_parts, random_directions
-from interp.analyses.encoding.atlas.figures import direction_atlas
+from interp.analyses.encoding.atlas.figures import direction_cosines
 from interp.analyses.encoding.figures import (
     dimension_slopes,
-    direction_cosines,
     dynamics,
     embedding_scatter,
     neurons,
@@ -60,7 +59,7 @@ from interp.results.result import Result
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
     "bias_curve", "bias_ratio", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
-    "dimension_slopes", "direction_atlas", "direction_cosines", "dynamics", "embedding_scatter", "frequency_writers",
+    "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "frequency_writers",
     "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension",
     "neuron_overlap", "neurons", "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity",
     "probability_fit", "probe_ablation", "probe_view", "projection", "pruned_texts", "pruning", "random_dims",

@@ -98,7 +98,6 @@ ANALYSES: dict[str, Analysis] = {
     "attention.scores.score_contributions_at": lambda s: attention.scores.score_contributions_at(
         s.model, TOKENS, 1, 2, 4, 3
     ),
-    "encoding.regression.directions": lambda s: encoding.regression.directions(s.model, s.fit, unigram=s.counts),
     "encoding.dynamics": lambda s: encoding.dynamics([(1, s.model)], s.texts, unigram=s.counts, **quiet),
     "encoding.few_shot": lambda s: encoding.few_shot(s.model, s.fit, tokens=[50, 100]),
     "encoding.fit": lambda s: s.fit,
@@ -254,12 +253,11 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
         "n_tokens",
         "steering": "token text requested achieved kl_others",
-        "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
         "contexts": "neuron layer rank activation before token after text position",
         "dynamics": "step adj_r2 spearman kl_unigram_model loss",
-        "atlas": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
+        "directions": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
         "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
         "by_construction p p_adjusted",
         "rotations": "name_a name_b draw value",

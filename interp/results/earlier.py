@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["MOVED", "Moved", "moved_from", "of_today", "saved_in"]
+__all__ = ["MOVED", "Moved", "file_of", "moved_from", "of_today", "saved_in"]
 
 
 class Moved(NamedTuple):
@@ -60,6 +60,16 @@ MOVED = {
     )
 }  # fmt: skip
 """What was moved to an analysis of its own, by the name of that analysis."""
+
+
+_RENAMED = {("encoding", "directions"): "atlas"}
+"""Tables that had another name, by analysis and table."""
+
+
+def file_of(source: Path, table: str) -> Path:
+    """Return the Parquet file of a table in the folder of a result, under its present or an earlier name."""
+    earlier = source / f"{_RENAMED.get((source.name, table), table)}.parquet"
+    return earlier if earlier.is_file() else source / f"{table}.parquet"
 
 
 _ONE_KIND = {"consistency": ("score", "paired")}

@@ -22,7 +22,7 @@ import pandas as pd
 
 from interp.results.columns import COMMON, Column, with_numbers
 from interp.results.dense import Dense
-from interp.results.earlier import moved_from, of_today
+from interp.results.earlier import file_of, moved_from, of_today
 from interp.results.exports import export
 from interp.results.findings import Answer, Finding, counted, findings_table
 from interp.results.latex import latex
@@ -321,7 +321,7 @@ class Result:
         if saved.get("analysis") != analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {analysis!r}")
         names = moved.tables if moved else {name: name for name in (*cls.table_names(), *cls.dense_names())}
-        files = {name: source / f"{saved_as}.parquet" for name, saved_as in names.items()}
+        files = {name: file_of(source, saved_as) for name, saved_as in names.items()}
         mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
         files.update({name: file for name, file in mapped.items() if file.is_file()})
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):

@@ -590,7 +590,7 @@ def test_a_figure_too_wide_for_half_a_row_has_a_row_of_its_own(short, tmp_path):
         room = "[plot.dataset.figure.split('-').at(-1), plot.parentElement.clientWidth]"
         rooms = one.run(f"Object.fromEntries(plots.map(plot => {room}))")
     assert rooms["directions"] > 2 * rooms["steering"] > 1000
-    assert rooms["directions"] >= plots.direction_atlas(study).layout.meta["least_width"] > rooms["steering"]
+    assert rooms["directions"] >= plots.direction_cosines(study).layout.meta["least_width"] > rooms["steering"]
 
 
 def test_what_is_open_is_printed_of_every_model(short):

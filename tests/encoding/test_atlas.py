@@ -110,7 +110,7 @@ def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkey
     assert heads
     whole, units = by_hand(model, range(40), heads)
     without = [by_hand(model, [row for row in range(40) if row // 2 != group], heads) for group in range(20)]
-    table = study.atlas.set_index(["name_a", "name_b"])
+    table = study.directions.set_index(["name_a", "name_b"])
     for a, b in (("E[h]", "-A"), ("E[h]", "sink key"), ("-A", "sink key")):
         found = [cosine(one[a], one[b]) for one in (whole, *(left for left, _ in without))]
         row = table.loc[(a, b)]
@@ -142,7 +142,7 @@ def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(lo
     ranked = study.neurons.dropna(subset="through_unigram")
     assert first == ranked.loc[ranked["through_unigram"].abs().idxmax(), "neuron"]
     w, gamma, b = (one.detach().numpy() for one in (model.W_out[1, first], model.ln_final.w, model.ln_final.b))
-    row = study.atlas.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
+    row = study.directions.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
     assert row["cosine"] == pytest.approx(cosine(b, (w - w.mean()) * gamma))
     assert [row["cosine_low"], row["cosine_high"]] == pytest.approx([row["cosine"]] * 2, rel=1e-12)
     assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
@@ -154,13 +154,13 @@ def test_what_is_true_by_construction_is_not_tested(load_toy):
     with torch.no_grad():
         model.W_pos[:, 5] += 3  # an outlier dimension
     study = mapped(model)
-    pairs = study.atlas[study.atlas["by_construction"]]
+    pairs = study.directions[study.directions["by_construction"]]
     named = {
         tuple(one.split()[0].rstrip("0123456789") for one in pair) for pair in pairs[["name_a", "name_b"]].to_numpy()
     }
     assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron"), ("E[h]", "-A"), ("E[h]", "dim")} <= named
     assert not {"E[h]", "outlier dimensions"} & set(study.rotations["name_a"])
-    for table in (study.atlas, study.subspaces):
+    for table in (study.directions, study.subspaces):
         assert table.loc[table["by_construction"], ["p", "p_adjusted"]].isna().all(axis=None)
         tested = table[~table["by_construction"]]
         np.testing.assert_allclose(tested["p_adjusted"], stats.false_discovery_control(tested["p"]))
@@ -190,7 +190,7 @@ def of_planted():
 def test_a_planted_sink_is_found(of_planted):
     known = of_planted.provenance["atlas"]
     assert (known["heads"], known["dims"][0], known["absent"]) == ([[1, 2]], 5, {})
-    assert of_planted.atlas.set_index(["name_a", "name_b"]).loc[("dim 5", "sink key"), "cosine"] > 0.95
+    assert of_planted.directions.set_index(["name_a", "name_b"]).loc[("dim 5", "sink key"), "cosine"] > 0.95
     found = {one.question: one.verdict for one in of_planted.findings}
     assert found["Do the keys of attention sinks lie in outlier dimensions?"] == "yes"
     assert found["Do the keys of attention sinks lie along the directions of word frequency?"] != "yes"
@@ -212,7 +212,7 @@ def test_outliers_are_those_of_states_before_the_last(load_toy):
 @pytest.mark.slow
 def test_a_bridge_has_the_same():
     tables = [mapped(model) for model in (toy_decoder(), toy_bridge())]
-    for name in ("atlas", "subspaces"):
+    for name in ("directions", "subspaces"):
         pd.testing.assert_frame_equal(*(one.tables[name] for one in tables), rtol=1e-3, atol=1e-3)
 
 
@@ -223,13 +223,18 @@ def test_observers_merge(load_toy, texts):
 class TestNotHere:
     def test_without_being_asked(self, load_toy):
         study = encoding.study(load_toy("gpt2"), IDS, unigram=COUNTS, **SMALL)
-        assert study.atlas.empty
         assert study.subspaces.empty
         assert study.rotations.empty
-        assert (list(study.atlas), list(study.subspaces)) == (PAIRS, SUBSPACES)
+        assert (list(study.directions), list(study.subspaces)) == (PAIRS, SUBSPACES)
+        assert not study.directions["of_b"].eq("attention").any()
+        assert study.directions[["cosine_low", "cosine_high"]].isna().all(axis=None)
+        whole = mapped(load_toy("gpt2")).directions.set_index(["name_a", "name_b"])["cosine"]
+        alone = study.directions.set_index(["name_a", "name_b"])["cosine"]
+        pd.testing.assert_series_equal(alone, whole[alone.index])
         assert "atlas" not in study.provenance
-        with pytest.raises(ValueError, match=naming("atlas=True")):
-            plots.direction_atlas(study)
+        assert not any("along −A" in one.question for one in study.findings)
+        with pytest.raises(ValueError, match=naming("cosines of directions")):
+            plots.direction_cosines(with_tables(study, directions=study.directions.iloc[:0]))
 
     def test_of_an_encoder(self, load_toy):
         model = load_toy("bert")
@@ -237,7 +242,7 @@ class TestNotHere:
         absent = study.provenance["atlas"]["absent"]
         assert set(absent) == {"outlier dimensions", "neurons", "sink keys"}
         assert "there is a dense layer between" in absent["sink keys"]
-        assert set(study.atlas["of_b"]) == {"word frequency", "output embeddings"}
+        assert set(study.directions["of_b"]) == {"word frequency", "output embeddings"}
         assert study.subspaces[["name_a", "name_b"]].to_numpy().tolist() == [["word frequency", "principal axes"]]
 
     def test_of_rows_too_short_for_a_sink(self, load_toy):
@@ -254,9 +259,11 @@ class TestNotHere:
 
     def test_of_few_texts(self, load_toy):
         study = mapped(load_toy("gpt2"), IDS[:19])
-        for table in (study.atlas, study.subspaces):
+        for table in (study.directions, study.subspaces):
             assert table.filter(regex="_(low|high)$").drop(columns="null_high", errors="ignore").isna().all(axis=None)
-        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces, study.rotations)} == {"cannot tell"}
+        assert {one.verdict for one in atlas_findings(study.directions, study.subspaces, study.rotations)} == {
+            "cannot tell"
+        }
 
     def test_with_a_hooked_head(self, load_toy):
         model = load_toy("gpt2")
@@ -269,14 +276,13 @@ class TestNotHere:
 
 
 class TestPage:
-    def test_it_shows_the_atlas_in_place_of_the_cosines(self, of_planted):
+    def test_it_shows_the_tables(self, of_planted):
         section = of_planted.section
-        assert section.figures["directions"].layout.title.text == "One atlas of directions"
-        assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.atlas)
+        assert "directions" in section.figures
+        assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.directions)
         assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.subspaces)
-        without = with_tables(of_planted, atlas=of_planted.atlas.iloc[:0], subspaces=of_planted.subspaces.iloc[:0])
-        title = without.section.figures["directions"].layout.title.text
-        assert title == "Do the directions of word frequency agree?"
+        without = with_tables(of_planted, directions=of_planted.directions.iloc[:0])
+        assert "directions" not in without.section.figures
 
     def test_it_says_what_is_not_there(self, load_toy):
         notes = mapped(load_toy("llama")).section.notes
@@ -286,7 +292,7 @@ class TestPage:
         )
 
     def test_the_figure_marks_what_rotations_do_not_reach(self, of_planted):
-        grid = plots.direction_atlas(of_planted).data[0]
+        grid = plots.direction_cosines(of_planted).data[0]
         names = list(grid.x)
         texts = pd.DataFrame(grid.text, names, names)
         assert texts.loc["dim 5", "sink key"] == texts.loc["sink key", "dim 5"] != ""
@@ -294,7 +300,7 @@ class TestPage:
         assert texts.loc["PC1", "PC2"].startswith("<i>")
         assert (np.diag(texts) == "").all()
         bold = sum(text.startswith("<b>") for text in texts.to_numpy().ravel())
-        assert bold == 2 * (of_planted.atlas["p_adjusted"] < 0.05).sum() > 0
+        assert bold == 2 * (of_planted.directions["p_adjusted"] < 0.05).sum() > 0
 
 
 @pytest.mark.slow

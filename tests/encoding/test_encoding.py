@@ -18,6 +18,8 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp import corpora, encoding, hooks
+from interp.analyses.encoding.atlas.sources import of_fit
+from interp.analyses.encoding.atlas.tables import direction_tables
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.corpora.unigrams import Unigrams
 from interp.instruments import regression
@@ -305,7 +307,6 @@ def test_fits_that_are_refused(load_toy, texts):
     for call in (
         lambda: encoding.fit(folded, texts, **QUIET),
         lambda: encoding.pruning_curve(folded, texts, fit=fit, **QUIET),
-        lambda: encoding.regression.directions(folded, fit),
         lambda: encoding.frequency_neurons(folded, texts, **QUIET),
     ):
         with pytest.raises(ValueError, match=f"{naming('W_U')}|{naming('interp.encoding.fit')}"):
@@ -672,36 +673,18 @@ def test_directions(kind, case):
     vectors["unigram"] = least_squares(E[counts > 0], np.log(counts[counts > 0]))[0]
     first = PCA(svd_solver="full").fit(E).components_[0]
     vectors["PC1"] = first * np.sign(first @ vectors["-A"])
-    z = np.abs(stats.zscore(mean))
-    vectors |= {f"dim {j}": np.sign(mean[j]) * np.eye(len(mean))[j] for j in np.argsort(-z)[:3] if z[j] > 3}
-    assert kind != "yelp" or len(vectors) > 5
-    table = encoding.regression.directions(it.model, it.fit, unigram=counts)
-    found = table.pivot(index="name_a", columns="name_b", values="cosine").loc[list(vectors), list(vectors)].to_numpy()
-    assert len(table) == len(vectors) ** 2
-    units = np.array([v / np.linalg.norm(v) for v in vectors.values()])
-    np.testing.assert_allclose(found, units @ units.T, atol=1e-3 if kind in ROUGH else 1e-7)
-    np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_allclose(np.diag(found), 1)
-    again = encoding.regression.directions(it.model, it.fit, unigram=counts)
-    pd.testing.assert_frame_equal(again, table)
-    if kind == "yelp":
-        usual = table[table["name_a"].isin(["-A", "unigram", "b_LN"]) & table["name_b"].isin(["-A", "unigram", "b_LN"])]
-        np.testing.assert_allclose(usual["null_95"], 1.96 / np.sqrt(128), rtol=0.2)
-        rng = np.random.default_rng(1)
-        for row in table[~table["name_a"].str.startswith("dim") & ~table["name_b"].str.startswith("dim")].itertuples():
-            a, b = (vectors[name] / np.linalg.norm(vectors[name]) for name in (row.name_a, row.name_b))
-            null = np.abs(rng.permuted(np.tile(b, (4000, 1)), axis=1) @ a)
-            assert row.null_95 == pytest.approx(np.quantile(null, 0.95), rel=0.15)
-
-
-def test_directions_that_are_refused(toy):
-    it = toy("gpt2")
-    with pytest.raises(ValueError, match=naming("counts", 66, 67)):
-        encoding.regression.directions(it.model, it.fit, unigram=np.ones(66, int))
-    with torch.no_grad():
-        it.model.ln_final.b[0] += 1
-    with pytest.raises(ValueError, match=naming("interp.encoding.fit")):
-        encoding.regression.directions(it.model, it.fit, unigram=np.ones(67, int))
+    seen = of_fit(it.model, it.fit, counts / counts.sum())
+    tables, _ = direction_tables(it.model, it.fit, seen, pd.DataFrame(), atlas=False, seed=0)
+    table = tables["directions"]
+    units = {name: vector / np.linalg.norm(vector) for name, vector in vectors.items()}
+    expected = {
+        (row.name_a, row.name_b): units[row.name_a] @ units[row.name_b]
+        for row in table.itertuples()
+        if {row.name_a, row.name_b} <= set(units)
+    }
+    assert len(expected) == len(units) * (len(units) - 1) / 2
+    found = table.set_index(["name_a", "name_b"]).loc[list(expected), "cosine"]
+    np.testing.assert_allclose(found, list(expected.values()), atol=1e-3 if kind in ROUGH else 1e-7)
 
 
 # Neurons.

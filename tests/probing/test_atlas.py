@@ -457,15 +457,10 @@ def test_runs_are_compared_in_their_units():
         UserWarning, match=r"no control pairs, .*; for that, read bundled pairs, or give control pairs to"
     ):
         runs = {"map": probing.study(model, table, atlas=True, **quick), "plain": probing.study(model, table, **quick)}
-    assert not {name for name in sides(runs).figures if name.startswith(("found_again", "pair"))}
     found = sides(runs | {"again": runs["map"]})
-    drawn = {name for name in found.figures if name.startswith(("found_again", "pair"))}
-    assert drawn == {"found_again_residual", "found_again_neurons", "found_again_heads", "pair_similarity"}
     again = runs["map"].consistency.groupby("of")["overlap"].mean()
     assert found.numbers.loc["map", "found_again_heads"] == pytest.approx(again["heads"])
     assert np.isnan(found.numbers.loc["plain", "found_again_heads"])
-    cosines = runs["map"].similarity.query("task_a != task_b").set_index("at")["cosine"]
-    assert found.figures["pair_similarity"].data[0].y.tolist() == pytest.approx(cosines.tolist(), abs=1e-5, nan_ok=True)
 
 
 @pytest.mark.slow

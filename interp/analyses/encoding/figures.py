@@ -9,13 +9,12 @@ import pandas as pd
 from interp.analyses.encoding import EncodingStudy
 from interp.analyses.encoding.columns import BASIS_WORD, ORDER_WORD
 from interp.analyses.encoding.pruning import PRUNED
-from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
+from interp.figures.draw import add_equal, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
 from interp.figures.style import (
     AMBER,
     BLUE,
     CHANCE,
-    DIRECTION_NAME,
     DIVERGING,
     GREEN,
     GREY,
@@ -26,13 +25,12 @@ from interp.figures.style import (
     Style,
     figure,
     panels,
-    plain,
     plain_token,
     ramp,
 )
 from interp.support.words import argument
 
-__all__ = ["REMOVING", "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons"]
+__all__ = ["REMOVING", "dimension_slopes", "dynamics", "embedding_scatter", "neurons"]
 __all__ += ["probability_fit", "pruned_texts", "pruning", "steering", "way_of_steering"]
 
 REMOVING = {"axis": "Removing output dimensions", "pca": "Removing principal axes of the output"}
@@ -231,28 +229,6 @@ def steering(study: EncodingStudy) -> Figure:
 def way_of_steering(shift: str, weights: str) -> str:
     """A shift by name, with the weights of a regression."""
     return f"{shift}, {weights.replace('_', ' ')}" if weights and not pd.isna(weights) else shift
-
-
-def direction_cosines(study: EncodingStudy) -> Figure:
-    """The cosine matrix of the frequency directions.
-
-    Examples:
-        >>> import interp
-        >>> from interp.testing import toy_decoder
-        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
-        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
-        >>> list(direction_cosines(study).data[0].x)
-        ['b<sub>LN</sub>', '−A', 'E[h]', 'PC1']
-    """
-    names = study.directions["name_a"].unique()
-    grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
-    off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
-    subtitle = f"cosines; 95 % of those of random directions lie within ±{off['null_95'].median():.2f}"
-    out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
-    labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
-    grid = grid.set_axis(labels).set_axis(labels, axis=1)
-    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
-    return out.update_layout(meta={"least_width": 460})
 
 
 def neurons(study: EncodingStudy) -> Figure:

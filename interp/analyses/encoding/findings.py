@@ -169,17 +169,17 @@ _QUESTIONS = {
 }
 
 
-def atlas_findings(atlas: pd.DataFrame, subspaces: pd.DataFrame, rotations: pd.DataFrame) -> Iterator[Finding]:
-    """The findings of the tables of an atlas. There are none for empty tables, none about what a model does not have,
+def atlas_findings(directions: pd.DataFrame, subspaces: pd.DataFrame, rotations: pd.DataFrame) -> Iterator[Finding]:
+    """The findings of the tables of an atlas. There are none without one, none about what a model does not have,
     and none about what is true by construction, such as that E[h] points along −A.
 
     Examples:
         >>> list(atlas_findings(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()))
         []
     """
-    if atlas.empty:
+    if subspaces.empty:
         return
-    for row in atlas[(atlas["name_a"] == "b_LN") & (atlas["name_b"] == "-A")].to_dict("records"):
+    for row in directions.query("name_a == 'b_LN' and name_b == '-A'").to_dict("records"):
         yield judged(
             question="Does b_LN point where log-probability grows in the output embeddings (along −A)?",
             measure="the cosine of the two directions is",

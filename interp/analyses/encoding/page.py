@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses.encoding import figures as plots
-from interp.analyses.encoding.atlas.figures import direction_atlas
+from interp.analyses.encoding.atlas.figures import direction_cosines
 from interp.analyses.encoding.columns import BASIS_WORD
 from interp.analyses.encoding.figures import way_of_steering
 from interp.analyses.encoding.pruning import PRUNED
@@ -63,7 +63,8 @@ def section(study: EncodingStudy) -> Section:
     for basis in written["basis"].unique():
         figures[f"texts_{basis}"] = plots.pruned_texts(written, basis)
     figures["steering"] = plots.steering(study)
-    figures["directions"] = plots.direction_cosines(study) if study.atlas.empty else direction_atlas(study)
+    if not study.directions.empty:
+        figures["directions"] = direction_cosines(study)
     tables = {
         "−log α on the output embeddings": study.regression,
         "−log α by the fit, and without it": study.theory,
@@ -79,8 +80,8 @@ def section(study: EncodingStudy) -> Section:
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
         contexts = _contexts(study, strongest["neuron"])
-    if not study.atlas.empty:
-        tables["Cosines of directions, beside random rotations"] = study.atlas
+    tables["Cosines of directions, beside random rotations"] = study.directions
+    if not study.subspaces.empty:
         tables["Overlaps of subspaces, beside random rotations"] = study.subspaces
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)

@@ -1,11 +1,10 @@
-"""The negative log mean output probability as a linear function of the output embedding, and the resulting
-directions."""
+"""The negative log mean output probability as a linear function of the output embedding, and the directions that
+follow."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from interp.analyses.encoding.dimensions import dimensions
 from interp.analyses.encoding.theory import LogProbabilities, theory_table
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
-from interp.corpora.counts import Counts, unigrams_of
 from interp.instruments.divergences import Distribution
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
@@ -30,10 +28,7 @@ from interp.passes.reading import observe
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["Fit", "directions", "few_shot", "fit", "frequency_directions"]
-
-_DRAWS = 1_000
-_OUTLIERS = 3
+__all__ = ["Fit", "few_shot", "fit", "frequency_directions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +218,14 @@ def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[li
 
 
 def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, Float[np.ndarray, " d_model"]]:
-    """The directions `b_LN`, `-A`, `E[h]` and `unigram` of `directions`, with their norms. The first and the last are
-    left out if they do not exist.
+    """The directions of word frequency in the space of the unembedding's input, with their norms.
+
+    | name | direction |
+    |---|---|
+    | `b_LN` | the bias of the final layer norm (left out if there is none) |
+    | `-A` | the slope of log α on the output embeddings |
+    | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
+    | `unigram` | the slope of log u on the output embeddings, over types that occur (left out if too few do) |
 
     Args:
         u: the unigram distribution.
@@ -239,39 +240,3 @@ def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, F
     if seen.sum() > model.cfg.d_model + 1:
         vectors["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
     return vectors
-
-
-def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
-    """Cosines of the directions of word frequency in the space of the unembedding's input.
-
-    | name | direction |
-    |---|---|
-    | `b_LN` | the bias of the final layer norm (left out if there is none) |
-    | `-A` | the slope of log α on the output embeddings |
-    | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
-    | `unigram` | the slope of log u on the output embeddings, over types that occur, if enough of them do |
-    | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
-    | `dim j` | up to three dimensions of E[h] that are more than 3 SD from their mean, turned towards it |
-
-    Returns the table `directions` (name_a, name_b, cosine, null_95). `null_95` is the 95th percentile of |cosine| when
-    the coordinates of the second direction are shuffled (1,000 times), which shows what is large for this many
-    dimensions.
-
-    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, and a seed below 0.
-    """
-    seed = check_seed(seed)
-    fit.require(model)
-    vectors = frequency_directions(model, fit, unigrams_of(model, fit.batches, unigram).distribution)
-    first = fit.components[0]
-    vectors["PC1"] = first * np.sign(first @ vectors["-A"] or 1.0)
-    z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()
-    for dim in np.argsort(-np.abs(z))[:_OUTLIERS]:
-        if abs(z[dim]) > 3:
-            vectors[f"dim {dim}"] = np.sign(z[dim]) * np.eye(len(z))[dim]
-    rng = np.random.default_rng(seed)
-    unit = {name: vector / np.linalg.norm(vector) for name, vector in vectors.items()}
-    rows = []
-    for (name_a, vector_a), (name_b, vector_b) in product(unit.items(), repeat=2):
-        shuffled = rng.permuted(np.tile(vector_b, (_DRAWS, 1)), axis=1)
-        rows.append((name_a, name_b, vector_a @ vector_b, np.quantile(np.abs(shuffled @ vector_a), 0.95)))
-    return pd.DataFrame(rows, columns=["name_a", "name_b", "cosine", "null_95"])

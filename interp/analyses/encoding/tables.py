@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 
 from interp.analyses.encoding import neurons
-from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look
-from interp.analyses.encoding.atlas.tables import atlas_tables, most_dims
+from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look, of_fit
+from interp.analyses.encoding.atlas.tables import direction_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
 from interp.analyses.encoding.findings import (
     answer,
@@ -30,7 +30,7 @@ from interp.analyses.encoding.pruning import (
     check_orders,
     random_orders,
 )
-from interp.analyses.encoding.regression import Fit, directions, few_shot, fit
+from interp.analyses.encoding.regression import Fit, few_shot, fit
 from interp.analyses.encoding.steering import check_steering, steering_errors, steering_report
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.analyses.encoding.twins import twin_rows, why_no_twin
@@ -77,10 +77,11 @@ class EncodingStudy(Result):
       `interp.passes.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
     - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
       `interp.encoding.writing.pruned_text`. It is empty unless asked for.
-    - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
-      functions of these names.
-    - `atlas`, `subspaces`, `rotations`: cosines of directions, overlaps of subspaces, and both under random rotations;
-      see `interp.encoding.atlas.tables`. They are empty unless asked for with `atlas`.
+    - `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the functions of these
+      names.
+    - `directions`, `subspaces`, `rotations`: cosines of directions, overlaps of subspaces, and both under random
+      rotations; see `interp.encoding.atlas.tables`. Without `atlas`, cosines have no intervals and are of fewer
+      directions, and the last two tables are empty.
       `provenance["atlas"]` has the dimensions, neurons and heads, and what is `absent`.
     """
 
@@ -102,7 +103,6 @@ class EncodingStudy(Result):
     neurons: pd.DataFrame
     contexts: pd.DataFrame
     dynamics: pd.DataFrame
-    atlas: pd.DataFrame
     subspaces: pd.DataFrame
     rotations: pd.DataFrame
 
@@ -114,7 +114,7 @@ class EncodingStudy(Result):
     def findings(self) -> tuple[Finding, ...]:
         findings = [beyond_theory(self.theory), *as_untrained(self.regression, self.theory), *removable(self.pruning)]
         findings += [*better_than_random(self.random_orders), *steered(self.steering)]
-        findings += atlas_findings(self.atlas, self.subspaces, self.rotations)
+        findings += atlas_findings(self.directions, self.subspaces, self.rotations)
         return over_texts(findings, self.provenance.get("intervals", {}).get("fitted", {}))
 
     @property
@@ -185,7 +185,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
     With `untrained`, each of three untrained models reads the text up to six times, only in this process.
 
-    With `atlas`, these directions are compared with those that other questions find; see `interp.encoding.atlas`.
+    With `atlas`, directions are compared with those that other questions find; see `interp.encoding.atlas`.
 
     Raises the errors of the functions it uses. Orders, bases, shifts, weights, ratios, a seed, counts or another text
     that they refuse are refused before the first pass. Raises RuntimeError for an atlas while the prediction head has
@@ -197,7 +197,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
         ['regression', 'theory', 'types', 'dims', 'few_shot', 'pruning', 'random_orders', 'pruned_texts', 'steering',
-         'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces', 'rotations']
+         'directions', 'neurons', 'contexts', 'dynamics', 'subspaces', 'rotations']
     """
     if reason := why_impossible(model):
         raise ValueError(reason)
@@ -236,12 +236,11 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     }
     tables["pruning"], tables["random_orders"], intervals = pruned
     tables["pruned_texts"] = _pruned_texts(model, fitted, sample, tables["pruning"], options)
-    tables["directions"] = directions(model, fitted, unigram=unigram, seed=seed)
     tables["dynamics"] = _dynamics(model, prepared, unigram, snapshots)
     if options.untrained and why_no_twin(model) is None:
         twins = twin_rows(model, fitted, progress=options.progress)
         tables["regression"] = pd.concat([fitted.regression, twins], ignore_index=True)
-    compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
+    compared, about_atlas = direction_tables(model, fitted, seen, of_neurons, atlas=options.atlas, seed=seed)
     tables |= compared
     settings = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
     settings["intervals"] = {"fitted": fitted.intervals, "pruning": intervals}
@@ -329,10 +328,10 @@ def _named(contexts: pd.DataFrame) -> pd.DataFrame:
     return contexts.rename(columns={"dim": "neuron", "state": "layer"})
 
 
-def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen | None]:
-    """The sources of the atlas, if it was asked for."""
+def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen]:
+    """The sources of directions."""
     if not options.atlas:
-        return None
+        return of_fit(model, fitted, unigram.distribution)
     return (yield from look(model, fitted, unigram.distribution, most=most_dims(model.cfg.d_model)))
 
 

@@ -9,30 +9,30 @@ from interp.analyses.encoding import EncodingStudy
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import DIRECTION_NAME, INK, THIN, figure, plain
-from interp.support.words import argument, printed
+from interp.support.words import printed
 
-__all__ = ["direction_atlas"]
+__all__ = ["direction_cosines"]
 
 _LEVEL = 0.05
 
 
-def direction_atlas(study: EncodingStudy) -> Figure:
+def direction_cosines(study: EncodingStudy) -> Figure:
     """Cosines of the directions of word frequency, of output embeddings and of attention. Those that random rotations
     do not reach (adjusted p < .05) are bold, and those that are so by construction are in italics.
 
-    Raises ValueError for a study without an atlas.
+    Raises ValueError for a study of an earlier version without an atlas.
 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
-        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], atlas=True, progress=False)
-        >>> list(direction_atlas(study).data[0].x)[:4]
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> list(direction_cosines(study).data[0].x)[:4]
         ['b<sub>LN</sub>', 'E[h]', '−A', 'PC1']
     """
-    table = study.atlas
+    table = study.directions
     if table.empty:
-        raise ValueError(f"this study has no atlas of directions; ask with {argument('atlas', True)}")
+        raise ValueError("this study has no cosines of directions; run interp encoding again")
     kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]}
     kinds.update(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
@@ -40,7 +40,7 @@ def direction_atlas(study: EncodingStudy) -> Figure:
     texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(forms, table["cosine"], strict=True)]
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
-    out = figure("One atlas of directions", "", "", subtitle=subtitle)
+    out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
     labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
     grid = _square(table, "cosine", names).astype(float).set_axis(labels).set_axis(labels, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()

@@ -6,7 +6,6 @@ first position minus that at all other positions. Keys are taken before RoPE, wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ from interp.passes.groups import MOST
 from interp.passes.observers import Observer
 from interp.results.intervals import jackknife, summed_others
 
-__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
+__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look", "of_fit"]
 
 _EPSILON = 0.3  # share of attention, as in interp sinks
 _WHY_NO_FREQUENCY = {
@@ -56,8 +55,7 @@ class Spread(NamedTuple):
         return float(interval.low), float(interval.high)
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
+class Seen(NamedTuple):
     """The findings of a pass, for the whole text and then without each group of texts; only for the whole text if there
     are too few groups for intervals.
 
@@ -129,6 +127,16 @@ def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tens
     return torch.cat([whole, torch.as_tensor(summed_others(sums.cpu().numpy())).to(whole)]) if grouped else whole
 
 
+def of_fit(model: Model, fit: Fit, u: Distribution) -> Seen:
+    """The sources that need no further pass: the directions of word frequency, for the whole text.
+
+    Args:
+        u: the unigram distribution.
+    """
+    frequency = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
+    return Seen(frequency, [], [], np.zeros((1, 0, model.cfg.d_model)), Spread(np.ones(1), 1), {})
+
+
 def check_unhooked(model: Model) -> None:
     """Raise RuntimeError while the prediction head has hooks."""
     if head_is_hooked(model):
@@ -155,10 +163,12 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     observers = [observer for observer in (sums, predictions, profile, sinks) if observer is not None]
     yield [Reading("directions", fit.batches, observers)]
     grouped = "none" not in predictions.intervals
-    frequency = _frequency(model, fit, u, sums, predictions, grouped=grouped)
-    dims: list[int] = []
-    heads: list[tuple[int, int]] = []
-    keys: Float[np.ndarray, "_ _ d_model"] = np.zeros((1, 0, model.cfg.d_model))
+    frequency, dims, heads, keys, *_ = of_fit(model, fit, u)
+    frequency["E[h]"] = sums.mean_input(grouped=grouped)
+    if grouped:
+        alphas = [means.distribution for means in predictions.leaving_out(0)]
+        slopes = [-regression.slope for regression in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
+        frequency["-A"] = np.stack([-fit.slope, *slopes])
     if profile is not None:
         inside = profile.table.query("state < @model.cfg.n_layers")
         dims = find_outliers(inside)["dim"].drop_duplicates().tolist()[:most]
@@ -186,18 +196,6 @@ def _why_absent(model: Model) -> dict[str, str]:
     if model.cfg.n_ctx < fewest_tokens(model):
         return {"sink keys": f"sinks need rows of {fewest_tokens(model)} tokens or more"}
     return {}
-
-
-def _frequency(
-    model: Model, fit: Fit, u: Distribution, sums: DirectionSums, predictions: MeanPredictions, *, grouped: bool
-) -> dict[str, Float[np.ndarray, "_ d_model"]]:
-    directions = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
-    directions["E[h]"] = sums.mean_input(grouped=grouped)
-    if grouped:
-        alphas = [means.distribution for means in predictions.leaving_out(0)]
-        slopes = [-regression.slope for regression in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
-        directions["-A"] = np.stack([-fit.slope, *slopes])
-    return directions
 
 
 def _sink_heads(sinks: Sinks, limit: int) -> tuple[list[tuple[int, int]], str]:

@@ -29,8 +29,8 @@ __all__ = [
     "ROTATIONS",
     "SUBSPACES",
     "Member",
-    "atlas_tables",
     "chosen_neurons",
+    "direction_tables",
     "members",
     "most_dims",
     "pair_table",
@@ -200,10 +200,12 @@ def rotation_table(
     (name_a, name_b, draw, value) of those that are not `by_construction`.
 
     Args:
-        pairs, subspaces: the tables `atlas` and `subspaces`.
+        pairs, subspaces: the tables `directions` and `subspaces`.
     """
     line = np.random.default_rng(seed).standard_normal((draws, d_model))
-    drawn = {("b_LN", "-A"): line[:, 0] / np.linalg.norm(line, axis=1)} if _has_pair(pairs, "b_LN", "-A") else {}
+    drawn = {}
+    if ((pairs["name_a"] == "b_LN") & (pairs["name_b"] == "-A")).any():
+        drawn["b_LN", "-A"] = line[:, 0] / np.linalg.norm(line, axis=1)
     tested = subspaces[~subspaces["by_construction"]]
     largest = int(tested[["n_dims_a", "n_dims_b"]].to_numpy().max(initial=1))
     turned = random_overlaps(d_model, largest, draws=draws, seed=seed) ** 2
@@ -213,15 +215,7 @@ def rotation_table(
         pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": values})
         for (a, b), values in drawn.items()
     ]
-    return pd.concat(tables, ignore_index=True) if tables else _none(ROTATIONS)
-
-
-def _has_pair(pairs: pd.DataFrame, a: str, b: str) -> bool:
-    return bool(((pairs["name_a"] == a) & (pairs["name_b"] == b)).any())
-
-
-def _none(columns: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(columns))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=ROTATIONS)
 
 
 def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
@@ -241,21 +235,22 @@ def _tested(table: pd.DataFrame, compared: Sequence[Member], p: Sequence[float])
     return table.assign(by_construction=constructed, p=values, p_adjusted=adjusted)
 
 
-def atlas_tables(
-    model: Model, fit: Fit, seen: Seen | None, neurons: pd.DataFrame, *, seed: int
+def direction_tables(
+    model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame, *, atlas: bool, seed: int
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """The tables `atlas` and `subspaces` of a study, which are empty if not asked for, and their part of the
-    provenance.
+    """The table `directions` of a study, and with `atlas` also `subspaces` and `rotations`, which are empty otherwise,
+    and their part of the provenance.
     """
-    if seen is None:
-        return {"atlas": _none(PAIRS), "subspaces": _none(SUBSPACES), "rotations": _none(ROTATIONS)}, {}
     directions, subspaces = members(model, fit, seen, neurons)
+    pairs = pair_table(directions, seen.spread)
+    if not atlas:
+        empty = {"subspaces": pd.DataFrame(columns=SUBSPACES), "rotations": pd.DataFrame(columns=ROTATIONS)}
+        return {"directions": pairs, **empty}, {}
     chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
     absent = dict(seen.absent)
     if not chosen:
         absent["neurons"] = why_no_neurons(model) or "no neuron was read"
     record = {"dims": seen.dims, "neurons": chosen, "heads": [list(head) for head in seen.heads], "absent": absent}
-    pairs = pair_table(directions, seen.spread)
     shared = subspace_table(subspaces, seen.spread, seed=seed)
     rotations = rotation_table(pairs, shared, model.cfg.d_model, seed=seed)
-    return {"atlas": pairs, "subspaces": shared, "rotations": rotations}, record
+    return {"directions": pairs, "subspaces": shared, "rotations": rotations}, record
