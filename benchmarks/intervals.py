@@ -29,8 +29,7 @@ from interp.analyses.attention.patterns import attention_by_class
 from interp.analyses.controls.bands import band_table, frequency_bands
 from interp.analyses.encoding import fit
 from interp.analyses.frequency import bias_effect
-from interp.analyses.generation.metrics import frequent_types
-from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.generation.metrics import frequent_types, intervals
 from interp.corpora import Batches
 from interp.corpora.tokens import encode
 from interp.instruments.measures import FEWEST_OCCURRENCES

@@ -22,7 +22,7 @@ from interp.analyses.encoding.findings import better_than_random
 from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse
-from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.generation.metrics import intervals
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged

@@ -13,7 +13,7 @@ from interp.analyses.encoding.findings import as_untrained, better_than_random, 
 from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.generation.findings import diverse
-from interp.analyses.generation.uncertainty import intervals
+from interp.analyses.generation.metrics import intervals
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.uncertainty import averaged
 from interp.passes.reading import observe

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from interp.analyses.generation import study, text_metrics
-from interp.analyses.generation.metrics import frequent_types
-from interp.analyses.generation.uncertainty import MEASURES, intervals
+from interp.analyses.generation.metrics import MEASURES, frequent_types, intervals
 from interp.corpora.unigrams import Unigrams
 
 COUNTS = Unigrams(np.arange(40, 0, -1), "counts")

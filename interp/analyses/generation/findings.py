@@ -22,10 +22,7 @@ def answer(intervals: pd.DataFrame) -> Answer | None:
     Args:
         intervals: the table of `GenerationStudy`.
     """
-    table = intervals[intervals["measure"] == "diversity"].sort_values("scale", kind="stable")
-    human = float(table.loc[table["decoder"] == HUMAN, "value"].iloc[0])
-    ends = table[(table["decoder"] != HUMAN) & (table["scale"] != 1)].dropna(subset="difference")
-    ends = ends.groupby("decoder", sort=False).first()
+    human, ends = _at_the_smallest(intervals)
     if ends.empty:
         return None
     before = ends["value"] - ends["difference"]
@@ -47,11 +44,8 @@ def answer(intervals: pd.DataFrame) -> Answer | None:
 
 def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
     """How the diversity of each decoder's text changes from λ = 1 to the smallest λ, from the table `intervals`."""
-    table = intervals[intervals["measure"] == "diversity"].sort_values("scale", kind="stable")
-    human = float(table.loc[table["decoder"] == HUMAN, "value"].iloc[0])
-    written = table[(table["decoder"] != HUMAN) & (table["scale"] != 1)].dropna(subset="difference")
-    for decoder, part in written.groupby("decoder", sort=False):
-        row = part.iloc[0].to_dict()
+    human, ends_of_scale = _at_the_smallest(intervals)
+    for decoder, row in ends_of_scale.to_dict("index").items():
         before = row["value"] - row["difference"]
         condition = "without b_LN" if row["scale"] == 0 else f"with {row['scale']:g} times b_LN"
         yield judged(
@@ -64,3 +58,11 @@ def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
             sample=(n_prompts, "prompt"),
             form="{:+z.3f}",
         )
+
+
+def _at_the_smallest(intervals: pd.DataFrame) -> tuple[float, pd.DataFrame]:
+    """The diversity of human text, and by decoder that of its text at the smallest λ."""
+    table = intervals[intervals["measure"] == "diversity"].sort_values("scale", kind="stable")
+    is_human = table["decoder"] == HUMAN
+    written = table[~is_human & (table["scale"] != 1)].dropna(subset="difference")
+    return float(table.loc[is_human, "value"].iloc[0]), written.drop_duplicates("decoder").set_index("decoder")

@@ -20,9 +20,8 @@ from transformers import GenerationConfig
 from interp import models
 from interp.analyses.generation.columns import IN_PAPER, MEANINGS
 from interp.analyses.generation.findings import HUMAN, answer, diverse
-from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
+from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, intervals, text_features, text_metrics
 from interp.analyses.generation.options import GenerationOptions, check_asked
-from interp.analyses.generation.uncertainty import intervals
 from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
@@ -68,7 +67,7 @@ class GenerationStudy(Result):
       taken from, as in `interp.frequency.bias_effect`. It does not depend on the decoder.
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
       repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
-      prompts; see `interp.generation.uncertainty.intervals`.
+      prompts; see `interp.generation.metrics.intervals`.
     """
 
     analysis: ClassVar[str] = "generation"
