@@ -146,8 +146,7 @@ def collect(
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > _MOST:
-        problem = f"the states take {size / 1e9:.1f} GB, more than the {_MOST / 1e9:.1f} GB that are kept in memory"
-        raise ValueError(f"{problem}; give a directory")
+        raise ValueError(f"the states take {size / 1e9:.1f} GB, and memory is for {_MOST / 1e9:.1f}; give a directory")
     device = str(model.W_U.device) if model.W_U.is_cuda else "cpu"
     collected = States(pairs.reset_index(drop=True), tuple(names), width, settings, device, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
@@ -169,17 +168,13 @@ def collect(
             else:
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
-    tokens = _merged(LargestTokens(model, names, width), shards) if largest else None
+    tokens = LargestTokens(model, names, width) if largest else None
+    if tokens is not None:
+        for shard in shards:
+            of_shard = copy(tokens)
+            of_shard.state = shard.load(tokens.state)[0]
+            tokens.merge(of_shard)
     return replace(collected, tokens=tokens, _shards=tuple(shards))
-
-
-def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestTokens:
-    """The largest tokens of all shards together."""
-    for shard in shards:
-        part = copy(tokens)
-        part.state = shard.load(tokens.state)[0]
-        tokens.merge(part)
-    return tokens
 
 
 def _numbers(model: Model, states: Several[int] | None) -> list[int]:

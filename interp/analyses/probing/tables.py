@@ -1,10 +1,8 @@
 """The whole of question 4, for one model and one table of minimal pairs."""
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -121,20 +119,15 @@ class ProbingStudy(Atlas, Sweep):
         state, l0_strength = self.provenance["state"], self.provenance["l0_strength"]
         differences = self.differences[self.differences["state"] == state]
         agreement = self.agreement[(self.agreement["state"] == state) & (self.agreement["l0_strength"] == l0_strength)]
-        groups: list[Iterable[Finding]] = [
-            beyond(differences, phenomena),
-            above_untrained(self.untrained, differences, phenomena),
-            concentrated(self.rotations, phenomena),
-            quarter(self.probes, phenomena),
-            by_depth(self.probes, l0_strength, phenomena),
-            gates_by_t(agreement, self.neurons[self.neurons["state"] == state], phenomena),
-            needed(changes(self.ablation), phenomena),
-            atlas_findings(self, phenomena),
-        ]
+        findings = [*beyond(differences, phenomena), *above_untrained(self.untrained, differences, phenomena)]
+        findings += concentrated(self.rotations, phenomena)
+        findings += [*quarter(self.probes, phenomena), *by_depth(self.probes, l0_strength, phenomena)]
+        findings += gates_by_t(agreement, self.neurons[self.neurons["state"] == state], phenomena)
         if not self.transfer.empty:
             across = self.transfer, l0_strength, phenomena
-            groups[6:6] = [held(*across), some_general(*across)]
-        return tuple(chain.from_iterable(groups))
+            findings += [*held(*across), *some_general(*across)]
+        findings += needed(changes(self.ablation), phenomena)
+        return (*findings, *atlas_findings(self, phenomena))
 
     @property
     def phenomenon_of(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Uncertainty of accuracies on minimal pairs: intervals and exact tests, and the tables of means over tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -136,11 +136,19 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p,
     p_adjusted).
     """
-    comparisons = [pair for pair in pairs if set(pair) <= set(hits)]
-    tables = [_compared(of_state, *pair) for _, of_state in hits.groupby("state", sort=False) for pair in comparisons]
-    columns = ["task", "state", "probe", "against", "difference", "low", "high", "p", "p_adjusted"]
-    nonempty = [table for table in tables if not table.empty]
-    return pd.concat(nonempty, ignore_index=True)[columns] if nonempty else pd.DataFrame(columns=columns)
+    columns = ["task", "state", "probe", "against", "difference", "low", "high", "p"]
+    rows = []
+    for state, of_state in hits.groupby("state", sort=False):
+        for probe, against in [pair for pair in pairs if set(pair) <= set(hits)]:
+            for task, part in of_state.dropna(subset=[probe, against]).groupby("task", sort=False):
+                a, b = (part[name].to_numpy(dtype=np.float64) for name in (probe, against))
+                low, high = difference_interval(a - b)
+                rows.append(
+                    (task, state, probe, against, (a - b).mean(), float(low), float(high), float(mcnemar(a, b)))
+                )
+    table = pd.DataFrame(rows, columns=columns)
+    of_tasks = table.groupby(["state", "probe", "against"], sort=False)["p"]
+    return table.assign(p_adjusted=of_tasks.transform(stats.false_discovery_control) if rows else [])
 
 
 def counted(comparisons: pd.DataFrame) -> pd.DataFrame:
@@ -152,21 +160,3 @@ def counted(comparisons: pd.DataFrame) -> pd.DataFrame:
     for name, side in (("above", significant["difference"] > 0), ("below", significant["difference"] < 0)):
         counts[name] = significant[side].groupby(by).size().reindex(counts.index, fill_value=0)
     return counts[["above", "below", "n_tasks"]]
-
-
-def _compared(hits: pd.DataFrame, probe: str, against: str) -> pd.DataFrame:
-    part = hits.dropna(subset=[probe, against])
-    rows = list(_differences(part, probe, against))
-    table = pd.DataFrame(rows, columns=["task", "state", "difference", "low", "high", "p"])
-    if table.empty:
-        return table
-    adjusted = stats.false_discovery_control(table["p"], method="bh")
-    return table.assign(probe=probe, against=against, p_adjusted=adjusted)
-
-
-def _differences(hits: pd.DataFrame, probe: str, against: str) -> Iterator[tuple[object, ...]]:
-    for (task, state), part in hits.groupby(["task", "state"], sort=False):
-        a, b = (part[name].to_numpy(dtype=np.float64) for name in (probe, against))
-        difference = a - b
-        low, high = difference_interval(difference)
-        yield task, state, difference.mean(), float(low), float(high), float(mcnemar(a, b))
