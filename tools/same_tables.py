@@ -119,15 +119,16 @@ def _arrays(path: Path) -> Columns:
 
 
 def read_renames(path: Path) -> list[tuple[list[str], list[str]]]:
-    """The pairs of old and new name in a file, each divided at its dots."""
+    """The pairs of old and new name in a file, each divided at its dots. What is gone has no new name."""
     renames = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
         old, arrow, new = (part.strip() for part in text.partition("->"))
-        names = old.split("."), new.split(".")
-        if not arrow or not all(map(str.isidentifier, names[0] + names[1])) or not _fit(*names):
+        names = old.split("."), new.split(".") if new else []
+        is_gone = arrow and not new and len(names[0]) in (2, 3)
+        if not arrow or not all(map(str.isidentifier, names[0] + names[1])) or not (is_gone or _fit(*names)):
             raise ValueError(f"line {number} of {path} is {line!r}; its first lines say what a rename looks like")
         renames.append(names)
     return renames
@@ -146,7 +147,11 @@ def rename(run: Run, renames: list[tuple[list[str], list[str]]]) -> None:
     """Give what is in a run its new names, line after line."""
     for old, new in renames:
         before, after = ".".join(old), ".".join(new)
-        if len(old) == 1:
+        if not new:
+            run.tables.pop(before, None)
+            run.captions.pop(before, None)
+            run.tables.get(".".join(old[:2]), {}).pop(old[-1], None)
+        elif len(old) == 1:
             run.tables = {_renamed(name, before, after): table for name, table in run.tables.items()}
             run.captions = {_renamed(name, before, after): caption for name, caption in run.captions.items()}
             run.findings = {_renamed(name, before, after): findings for name, findings in run.findings.items()}

@@ -176,6 +176,18 @@ def test_renamed_tables_columns_and_figures(kept, changed, tmp_path, capsys):
     assert printed(capsys, kept, changed, "--renames", renames) == (0, [])
 
 
+def test_what_is_gone_is_no_difference(kept, changed, tmp_path, capsys):
+    run, renames = changed / "toy", tmp_path / "renames.txt"
+    path = run / "frequency/kl.parquet"
+    pd.read_parquet(path).drop(columns="js").to_parquet(path)
+    captions = json.loads((run / "said.json").read_text())["attention"]["captions"]
+    say(run, "attention", "captions", value={name: captions[name] for name in captions if name != "attention"})
+    renames.write_text("frequency.kl.js ->\n")
+    assert len(printed(capsys, kept, changed, "--renames", renames)[1]) == 1
+    renames.write_text("frequency.kl.js ->  # not measured\nattention.figures.attention ->\n")
+    assert printed(capsys, kept, changed, "--renames", renames) == (0, [])
+
+
 def test_a_renamed_analysis(kept, changed, tmp_path, capsys):
     run, renames = changed / "toy", tmp_path / "renames.txt"
     (run / "attention").rename(run / "keys")
@@ -189,7 +201,7 @@ def test_a_renamed_analysis(kept, changed, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "line", ["a.b", "a.b -> c", "a.b.c -> a.d.c", "a.figures.b -> a.b.c", "a.b.c.d -> a.b.c.e", "a. -> b.c"]
+    "line", ["a.b", "a ->", "a.b -> c", "a.b.c -> a.d.c", "a.figures.b -> a.b.c", "a.b.c.d -> a.b.c.e", "a. -> b.c"]
 )
 def test_renames_that_cannot_be(kept, tmp_path, capsys, line):
     renames = tmp_path / "renames.txt"
