@@ -81,7 +81,7 @@ def rows(quick: bool) -> Iterator[Row]:
     yield decomposition(quick)
     tiny = interp.load("tiny-gpt2")
     text = corpora.batching.sample_positions(corpora.batches(tiny, "bundled", bos="texts"), 0.005 if quick else 0.02)
-    full = encoding.frequency_neurons(tiny, text, scan="exact", progress=False)
+    full = encoding.frequency_neurons(tiny, text, top=None, progress=False)
     screened = encoding.frequency_neurons(tiny, text, top=0, progress=False)
     for column in ("delta_loss", "delta_entropy", "delta_kl_unigram"):
         error = np.abs(screened[column] - full[column]).max() / np.abs(full[column]).max()

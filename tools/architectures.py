@@ -206,7 +206,7 @@ def token_probability(model: Any, plain: Plain) -> None:
 def neurons(model: Any, plain: Plain) -> None:
     """The loss with a neuron of the last MLP set to its mean."""
     read = _plain(model)
-    effects = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
+    effects = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), top=None, **_QUIET)
     weights: list[Any] = [module for module in plain.blocks[1].modules() if getattr(module, "weight", None) is not None]
     last = [
         module for module in weights if module.weight.ndim == 2 and view(model).d_mlp in tuple(module.weight.shape)

@@ -139,6 +139,12 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ValueError(f"unknown {name} {value!r}; expected one of {', '.join(choices)}")
 
 
+def check_choices(name: str, values: Sequence[str], choices: Collection[str]) -> None:
+    """Raise ValueError unless these are one or more different ones of the choices."""
+    if not values or len(set(values)) < len(values) or not set(values) <= set(choices):
+        raise ValueError(f"{name} must be one or more different ones of {', '.join(choices)}; found {values!r}")
+
+
 def check_width(width: float | int) -> None:
     """Raise ValueError for a width in inches that no figure or table of a paper can have."""
     if not _LEAST_WIDTH <= width <= _MOST_WIDTH:

@@ -741,7 +741,7 @@ def test_exact_neurons_are_ablations_in_the_full_model(kind, load_toy, padded, t
     batches = prepared(model, texts[:14], kind, layout="texts")
     counts = np.random.default_rng(0).integers(0, 1000, model.cfg.d_vocab)
     counts[67:] = 0
-    table = encoding.frequency_neurons(model, batches, unigram=counts, scan="exact", **QUIET)
+    table = encoding.frequency_neurons(model, batches, unigram=counts, top=None, **QUIET)
     assert list(table["neuron"]) == list(range(64))
     assert table["exact"].all()
     assert (table["layer"] == 1).all()
@@ -760,7 +760,7 @@ def test_exact_neurons_are_ablations_in_the_full_model(kind, load_toy, padded, t
 def test_a_screen_is_nearly_right_and_its_top_is_exact(yelp):
     counts = np.bincount(yelp.rows.flatten().numpy(), minlength=1000)
     options = {"unigram": counts, **QUIET}
-    exact = encoding.frequency_neurons(yelp.model, yelp.rows[:2], scan="exact", **options)
+    exact = encoding.frequency_neurons(yelp.model, yelp.rows[:2], top=None, **options)
     screen = encoding.frequency_neurons(yelp.model, yelp.rows[:2], top=12, **options)
     assert list(screen["neuron"]) == list(exact["neuron"]) == list(range(512))
     assert screen["exact"].sum() == 12
@@ -780,7 +780,7 @@ def test_neurons_on_a_share_of_the_positions(load_toy, texts):
     """Effects are averages over a sample of the positions, and means over all positions."""
     model, counts = load_toy("gpt2", dtype=DOUBLE), np.arange(67)
     batches = corpora.batches(model, texts[:12], layout="texts")
-    options = {"unigram": counts, "scan": "exact", "share": 0.3, **QUIET}
+    options = {"unigram": counts, "top": None, "share": 0.3, **QUIET}
     table = encoding.frequency_neurons(model, batches, seed=5, **options)
     sample = corpora.batching.sample_positions(batches, 0.3, seed=5)
     expected = ablations(model, sample, [0, 21, 40], counts, 67, means_over=batches)
@@ -809,7 +809,7 @@ def test_the_screen_is_right_to_second_order(load_toy, texts):
     with torch.no_grad():
         model.blocks[1].mlp.W_out *= 0.01
     options = {"unigram": np.arange(67), **QUIET}
-    exact = encoding.frequency_neurons(model, texts, scan="exact", **options)
+    exact = encoding.frequency_neurons(model, texts, top=None, **options)
     screen = encoding.frequency_neurons(model, texts, top=1, **options)
     for name in EFFECTS:
         error, size = (screen[name] - exact[name]).abs().max(), exact[name].abs().max()

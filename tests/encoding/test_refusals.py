@@ -129,11 +129,11 @@ CASES: dict[str, Case] = {
             w.model("bert"), w.texts, unigram=w.counts, other=corpora.batches(w.model("bert"), w.texts), **quiet
         ),
     ),
-    "an unknown order": (BAD, ("order", ["up"]), lambda w: encoded(w, orders=["up"])),
-    "no order": (BAD, ("order", []), lambda w: encoded(w, orders=[])),
+    "an unknown order": (BAD, ("orders", ["up"]), lambda w: encoded(w, orders=["up"])),
+    "no order": (BAD, ("orders", []), lambda w: encoded(w, orders=[])),
     "an order of its own": (
         BAD,
-        ("order", "random, reverse", ["up"]),
+        ("order", "random, reverse", "'up'"),
         lambda w: encoding.pruning.removal_order(w.fit(), "up"),
     ),
     "an unknown basis": (BAD, ("axis, pca", ["ica"]), lambda w: encoded(w, bases=["ica"])),
@@ -165,11 +165,6 @@ CASES: dict[str, Case] = {
         lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=2, **quiet),
     ),
     "a seed for tokens": (BAD, ("seed", 0, -1), lambda w: sample_tokens(w.fit(), seed=-1)),
-    "a seed for directions": (
-        BAD,
-        ("seed", 0, -1),
-        lambda w: encoding.regression.directions(w.model("gpt2"), w.fit(), unigram=w.counts, seed=-1),
-    ),
     "a seed for an order": (
         BAD,
         ("seed", 0, -1),

@@ -18,7 +18,6 @@ from scipy import stats
 
 import interp
 from interp import probing
-from interp.analyses.probing.judgements import check_scores
 from interp.analyses.probing.scores import Sentences, TokenScores
 from interp.corpora import token_classes
 from interp.instruments.profile import DimensionProfile
@@ -372,14 +371,15 @@ def test_text_that_is_all_unknown(made: Any) -> None:
     ("scores", "error", "values"),
     [
         (["total"], ValueError, ("'total'", "sum, per_token, per_character, per_byte")),
-        (["sum", "sum"], ValueError, ("scores", "sum, sum")),
+        (["sum", "sum"], ValueError, ("scores", ["sum", "sum"])),
         ([], ValueError, ("scores", "string")),
         ("sum", TypeError, ("scores", "list", "'sum'")),
     ],
 )
-def test_invalid_scores(scores: Any, error: type[Exception], values: tuple[str, ...]) -> None:
+def test_invalid_scores(made: Any, scores: Any, error: type[Exception], values: tuple[str, ...]) -> None:
+    pairs = interp.corpora.pairs.load("bundled", limit=10)
     with pytest.raises(error, match=naming(*values)):
-        check_scores(scores)
+        probing.minimal_pair_accuracy(made("tiny-gpt2").model, pairs, scores=scores, **QUIET)
 
 
 def test_invalid_sentences(made: Any) -> None:

@@ -428,7 +428,7 @@ def test_ablation_refuses(load_toy: Callable[..., Any]) -> None:
         ([random_probe(1, dims=range(9))], {}, ("t", "state 1", 9, 16)),
         ([random_probe(1, dims=[1])], {"draws": 0}, ("draws", "limit", 1, 0)),
         ([random_probe(1, dims=[1])], {"limit": 0}, ("draws", "limit", 1, 0)),
-        ([random_probe(1, dims=[1])], {"modes": []}, ("modes", "'zero'", "'mean'", [])),
+        ([random_probe(1, dims=[1])], {"modes": []}, ("modes", "zero, mean", [])),
     ):
         with pytest.raises(ValueError, match=naming(*values)):
             probing.ablation_effect(model, table, probes, progress=False, **options)

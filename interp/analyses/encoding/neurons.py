@@ -10,7 +10,6 @@ the frozen scale.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
 
 import pandas as pd
 import torch
@@ -27,11 +26,10 @@ from interp.models.softmax import log_partition, over_types
 from interp.models.verify import verify_neurons
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
-from interp.support.checks import check_choice, check_seed
+from interp.support.checks import check_seed
 
-__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
+__all__ = ["NeuronEffects", "frequency_neurons", "why_impossible"]
 
-Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
@@ -291,8 +289,7 @@ def frequency_neurons(
     text_or_batches: Text,
     *,
     unigram: Counts | None = None,
-    scan: Scan = "screen",
-    top: int = 50,
+    top: int | None = 50,
     share: float | int = 1.0,
     seed: int = 0,
     batch_size: int | None = None,
@@ -308,8 +305,8 @@ def frequency_neurons(
 
     Args:
         unigram: token counts. Default: the model's own, or else those of this text.
-        scan: `"exact"` for all neurons, or `"screen"` for all neurons to second order and then exactly for the `top`.
-        top: how many neurons to compute exactly after a screen, by the better of their ranks in |Δloss| and |Δentropy|.
+        top: how many neurons to compute exactly after a screen of all to second order, by the better of their ranks in
+            |Δloss| and |Δentropy|; with None, all are computed exactly, without a screen.
         share: the share of positions, chosen at random, that effects are averaged over. Means use all positions.
 
     Returns the table `neurons` (layer, neuron, w_out_norm, logit_var, mean_activation, delta_loss, delta_entropy,
@@ -330,7 +327,6 @@ def frequency_neurons(
         >>> len(table) == model.cfg.d_mlp
         True
     """
-    check_choice("scan", scan, get_args(Scan))
     seed = check_seed(seed)
     mlp = _LastMLP(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
@@ -340,10 +336,10 @@ def frequency_neurons(
     means = SiteMean(model, "mlp_post", len(mlp.w), layer=model.cfg.n_layers - 1)
     yield [Reading("mean neurons", prepared, [means])]
     chosen = list(range(len(mlp.w)))
-    first = NeuronEffects(model, chosen, means.mean, log_u, exact=scan == "exact")
+    first = NeuronEffects(model, chosen, means.mean, log_u, exact=top is None)
     yield [Reading("neurons", part, [first])]
     effects = first.table
-    if scan == "screen":
+    if top is not None:
         rank = effects[["delta_loss", "delta_entropy"]].abs().rank(ascending=False).min(axis=1)
         chosen = sorted(rank.nsmallest(top).index)
         second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)

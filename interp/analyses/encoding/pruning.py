@@ -24,9 +24,9 @@ from interp.passes.observers import fingerprint
 from interp.passes.reading import observe
 from interp.results.intervals import Jackknife, about, from_sums
 from interp.results.verdicts import FEWEST_CONTROLS
-from interp.support.checks import check_seed
+from interp.support.checks import check_choice, check_choices, check_seed
 
-__all__ = ["FRACTIONS", "ORDERS", "ORDER_COLUMNS", "PRUNED", "Agreements", "PrunedPredictions", "check_orders"]
+__all__ = ["FRACTIONS", "ORDERS", "ORDER_COLUMNS", "PRUNED", "Agreements", "PrunedPredictions"]
 __all__ += ["pruning_curve", "random_orders", "removal_order"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -166,7 +166,8 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
 
     Raises ValueError for an unknown order or basis, and a seed below 0.
     """
-    check_orders([order], [basis])
+    check_choice("order", order, ORDERS)
+    check_choice("basis", basis, get_args(Basis))
     seed = check_seed(seed)
     dims = fit.dims[fit.dims["basis"] == basis]
     if order == "random":
@@ -174,13 +175,6 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
     key = dims["slope" if order == "slope" else "spearman"].abs().fillna(0).to_numpy()
     rising = np.argsort(key, kind="stable").tolist()
     return rising[::-1] if order == "reverse" else rising
-
-
-def check_orders(orders: Sequence[str], bases: Sequence[str]) -> None:
-    """Raise ValueError unless these are one or more different orders, and one or more different bases."""
-    for option, values, choices in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
-        if not values or len(set(values)) < len(values) or not set(values) <= set(choices):
-            raise ValueError(f"{option} must be one or more different ones of {', '.join(choices)}; found {values}")
 
 
 def pruning_curve(
@@ -228,7 +222,7 @@ def pruning_curve(
     """
     fit.require(model)
     orders = [order] if isinstance(order, str) else list(order)
-    check_orders(orders, [basis])
+    check_choices("order", orders, ORDERS)
     fractions = list(fractions)
     if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
         raise ValueError(f"fractions must increase from 0 and stay below 1, found {fractions}")

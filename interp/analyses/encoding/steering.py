@@ -27,7 +27,7 @@ from interp.models.spelling import token_names
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.passes.reading import observe
-from interp.support.checks import check_choice, check_seed, finite_number, unicode_text, whole_number
+from interp.support.checks import check_choice, check_choices, check_seed, finite_number, unicode_text, whole_number
 from interp.support.choices import Several, listed
 
 __all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "check_steering", "log_odds", "sample_tokens", "steer"]
@@ -280,10 +280,8 @@ def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights
     """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
     if not ratios or not all(finite_number(ratio, "each ratio") > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
-    if not shifts or not set(shifts) <= set(SHIFTS):
-        raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
-    if not weights or len(set(weights)) < len(weights) or not set(weights) <= set(WEIGHTS):
-        raise ValueError(f"weights must be one or more different ones of {', '.join(WEIGHTS)}; found {weights}")
+    check_choices("shifts", shifts, SHIFTS)
+    check_choices("weights", weights, WEIGHTS)
 
 
 @runs

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -21,13 +21,12 @@ from interp.analyses.encoding.findings import (
     removable,
     steered,
 )
-from interp.analyses.encoding.options import EncodingOptions
+from interp.analyses.encoding.options import Basis, EncodingOptions, Order
 from interp.analyses.encoding.pruning import (
     FRACTIONS,
     ORDER_COLUMNS,
     PRUNED,
     PrunedPredictions,
-    check_orders,
     random_orders,
 )
 from interp.analyses.encoding.regression import Fit, few_shot, fit
@@ -49,7 +48,7 @@ from interp.passes.contexts import CONTEXTS, LargestTokens
 from interp.passes.execution import Passes, Reading, asks, side_by_side
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
-from interp.support.checks import check_mask_rate, check_seed
+from interp.support.checks import check_choices, check_mask_rate, check_seed
 from interp.support.choices import listed
 
 __all__ = ["EncodingStudy", "check_asked", "study"]
@@ -255,7 +254,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 def check_asked(options: EncodingOptions) -> None:
     """Raise ValueError or TypeError for options that are impossible for every model."""
     check_mask_rate(options.mask_rate)
-    check_orders(listed(options.orders), listed(options.bases))
+    check_choices("orders", listed(options.orders), get_args(Order))
+    check_choices("bases", listed(options.bases), get_args(Basis))
     check_steering(listed(options.ratios), listed(options.shifts), listed(options.weights))
     check_seed(options.seed)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from interp.models.sites import Model
 from interp.passes.execution import Passes, execute, runs
 from interp.passes.kept import Kept, execute_from, keep
 from interp.passes.reading import observe
-from interp.support.checks import check_seed
+from interp.support.checks import check_choices, check_seed
 from interp.support.choices import Bos, Mode
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
@@ -152,8 +152,7 @@ def ablation_effect(
     probes = list(probes)
     modes = list(modes)
     seed = check_seed(seed)
-    if not modes or not set(modes) <= {"zero", "mean"}:
-        raise ValueError(f"modes must be 'zero', 'mean' or both, found {modes}")
+    check_choices("modes", modes, get_args(Mode))
     if draws < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws and limit must be 1 or more, found {draws} and {limit}")
     for probe in probes:

@@ -14,10 +14,10 @@ from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.models.sites import Model, view
 from interp.passes.execution import Passes
-from interp.support.checks import check_choice, list_of_strings, warn
+from interp.support.checks import check_choices, list_of_strings, warn
 from interp.support.choices import Bos
 
-__all__ = ["by_task", "check_judged", "check_scores", "judged", "over_tasks", "unjudged"]
+__all__ = ["by_task", "check_judged", "judged", "over_tasks", "unjudged"]
 
 _ABOUT = ["task", "pair", "group"]
 _OF_DIFFERENCE = {"probe": "score", "low": "difference_low", "high": "difference_high"}
@@ -33,7 +33,8 @@ def judged(
     Raises ValueError if no pairs are left.
     """
     check_pairs(pairs)
-    names = check_scores(scores)
+    names = list_of_strings(scores, "scores")
+    check_choices("scores", names, get_args(Score))
     rows = sentence_rows(model, sentences_of(pairs), bos=bos)
     used, group, _ = used_pairs(pairs, rows)
     if not used.any():
@@ -54,23 +55,12 @@ def unjudged(scores: Sequence[Score]) -> pd.DataFrame:
 def check_judged(model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: Bos) -> bool:
     """Raise the errors of `judged` for what cannot be judged, before anything is read. Returns False, with a warning,
     for a model that has no prediction head to judge with."""
-    check_scores(scores)
     if reason := view(model).why_no_head:
         warn(f"no judgements of the model itself: {reason}")
         return False
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
     TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos))
     return True
-
-
-def check_scores(scores: Sequence[str]) -> list[str]:
-    """The scores. Raises ValueError if there are none, or if a score is unknown or repeated."""
-    names = list_of_strings(scores, "scores")
-    for name in names:
-        check_choice("score", name, get_args(Score))
-    if len(set(names)) < len(names):
-        raise ValueError(f"scores has a score twice: {', '.join(names)}; give each score once")
-    return names
 
 
 def by_task(right: pd.DataFrame) -> pd.DataFrame:

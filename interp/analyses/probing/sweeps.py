@@ -24,7 +24,7 @@ from interp.analyses.probing.splits import Split, of_equal_size, split_tasks, us
 from interp.analyses.probing.states import States
 from interp.passes.checkpoint import Checkpoint, is_finished, kept_each
 from interp.results.result import Result
-from interp.support.checks import check_choice, check_seed, check_table, warn, whole_number
+from interp.support.checks import check_choice, check_choices, check_seed, check_table, warn, whole_number
 from interp.support.choices import Several, listed
 
 __all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
@@ -181,9 +181,8 @@ def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
     TypeError for k or seeds that are not whole numbers.
     """
     options = {name: listed(values) for name, values in lists.items()}
-    for name, kind in (("methods", Method), ("controls", Control)):
-        if not options[name] or not set(options[name]) <= set(get_args(kind)):
-            raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")
+    check_choices("methods", options["methods"], get_args(Method))
+    check_choices("controls", options["controls"], get_args(Control))
     for name in ("l0_strengths", "seeds"):
         if not options[name]:
             raise ValueError(f"{name} is empty; give at least one")
