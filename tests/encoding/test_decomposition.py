@@ -9,7 +9,7 @@ from processes import Script
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from interp.analyses.encoding.dimensions import dimensions
+from interp.analyses.encoding.regression import dimensions
 from interp.instruments.decomposition import decompose
 from interp.instruments.regression import fit_arrays, regressions
 from interp.models.embeddings import Embeddings
@@ -118,7 +118,7 @@ import pathlib
 import numpy as np
 import torch
 from interp.instruments.decomposition import decompose
-from interp.analyses.encoding.dimensions import dimensions
+from interp.analyses.encoding.regression import dimensions
 from interp.models.embeddings import Embeddings
 
 def resident(key):

@@ -3,6 +3,7 @@ follow."""
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,16 +12,18 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
+from scipy import stats
 
-from interp.analyses.encoding.dimensions import dimensions
 from interp.analyses.encoding.theory import LogProbabilities, theory_table
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
+from interp.instruments.decomposition import Decomposition
 from interp.instruments.divergences import Distribution
 from interp.instruments.logits import SiteMean
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import Regression, least_squares, minus_log, raw_head, regressions, taking_part
 from interp.instruments.validation import errors_on_unseen, r2_on_unseen
+from interp.models.embeddings import Embeddings
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.passes.execution import Passes, Reading, runs
@@ -28,7 +31,7 @@ from interp.passes.reading import observe
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["Fit", "few_shot", "fit", "frequency_directions"]
+__all__ = ["Fit", "dimensions", "few_shot", "fit", "frequency_directions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +154,50 @@ def fit(
         theory=theory_table(predictions, used, targets.T[of_text], errors.T[of_text]),
         intervals=predictions.intervals,
     )
+
+
+def dimensions(
+    embeddings: Embeddings,
+    decomposition: Decomposition,
+    slope: Float[np.ndarray, " d_model"],
+    targets: Float[np.ndarray, "2 types"],
+) -> pd.DataFrame:
+    """The table `dims` of `interp.encoding.fit`, from −log α, its shuffled values, and the slope for −log α."""
+    tables = []
+    for basis, along, sizes in (
+        ("axis", slope, decomposition.sizes),
+        ("pca", decomposition.components @ slope, decomposition.singular),
+    ):
+        table = pd.DataFrame({"basis": basis, "dim": np.arange(len(along)), "slope": along})
+        table["standardised_slope"] = along * np.ldexp(sizes / np.sqrt(decomposition.n_types), decomposition.exponent)
+        rows = _spearman(embeddings, None if basis == "axis" else decomposition.components, _centred_ranks(targets))
+        table = table.join(pd.DataFrame(rows, columns=["spearman", "spearman_shuffled"]))
+        tables.append(table.assign(explained_variance=sizes**2 / (sizes**2).sum()))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _spearman(
+    embeddings: Embeddings, axes: Float[np.ndarray, "d_model d_model"] | None, ranks: Float[np.ndarray, "2 types"]
+) -> list[list[float]]:
+    """Correlations of centred ranks with the ranks of each dimension, or of the coordinate along each axis."""
+
+    def of_column(column: Float[np.ndarray, " types"]) -> list[float]:
+        column_ranks = _centred_ranks(column)
+        size = np.sqrt((column_ranks**2).sum() * (ranks**2).sum(1))
+        # sums instead of matrix products, whose last bits depend on what other threads do
+        return np.divide((ranks * column_ranks).sum(1), size, out=np.full(2, np.nan), where=size > 0).tolist()
+
+    def of_some(dims: slice) -> list[list[float]]:
+        coordinates = embeddings.coordinates(dims) if axes is None else embeddings.dot(torch.from_numpy(axes[dims]))
+        return list(threads.map(of_column, coordinates.numpy()))
+
+    step = max(1, 4 * embeddings.at_once // len(embeddings))  # along axes, each step reads all embeddings
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        return [row for start in range(0, embeddings.d_model, step) for row in of_some(slice(start, start + step))]
+
+
+def _centred_ranks(values: Float[np.ndarray, "*rows types"]) -> Float[np.ndarray, "*rows types"]:
+    return np.asarray(stats.rankdata(values, axis=-1)) - (values.shape[-1] + 1) / 2
 
 
 def _without_each_group(

@@ -27,14 +27,15 @@ from interp.results.result import Result
 from interp.support.checks import check_choice, check_choices, check_seed, check_table, warn, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
+__all__ = ["SHOWN", "SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
 
 _Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
 SHOWN_L0_STRENGTH = 0.2  # the λ whose gates are in the table of neurons
-_SHOWN = {
+SHOWN = {
     ("dense", "none"): "dense", ("l0", "none"): "l0", ("topk:welch", "none"): "topk",
     ("dense", "flip"): "dense_flipped", ("l0", "rotation"): "l0_rotated", ("topk:welch", "rotation"): "topk_rotated",
 }  # fmt: skip
+"""What each method with each control is called in `hits`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ _COLUMNS = {
     "random_k": ["task", "state", "k", "draw", "accuracy"],
     "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy", "top_low"],
     "agreement": ["task", "state", "l0_strength", "spearman", "spearman_max", "auroc"],
-    "hits": ["task", "state", "pair", *_SHOWN.values(), "bag_of_words"],
+    "hits": ["task", "state", "pair", *SHOWN.values(), "bag_of_words"],
 }  # fmt: skip
 
 
@@ -275,7 +276,7 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         weight = fit_dense(group.X, group.targets([(control, 0) for control in controls]))
         for i, control in enumerate(controls):
             yield "probes", group.rows(weight[:, i], control, method="dense")
-            yield "hits", _right(group, _SHOWN["dense", control], group.right(weight[:, i], control))
+            yield "hits", _right(group, SHOWN["dense", control], group.right(weight[:, i], control))
     if "topk" in methods:
         for basis in [control for control in controls if control != "flip"]:
             order = ranked(group)
@@ -283,7 +284,7 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
                 weight = dense_on(group, order[:, :k])
                 yield "probes", group.rows(weight, basis, method="topk:welch", k=k)
                 if k == max(settings["ks"]):
-                    yield "hits", _right(group, _SHOWN["topk:welch", basis], group.right(weight))
+                    yield "hits", _right(group, SHOWN["topk:welch", basis], group.right(weight))
     if "random" in methods and not rotated:
         yield from zip(("random_k", "equivalence"), random_sets(group), strict=True)
 
@@ -302,7 +303,7 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
     for control in [control for control in controls if control != "flip"]:
         mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown_strength)]
         right = np.mean([group.right(fitted.coefficients[:, i]) for i in mine], axis=0)
-        yield "hits", _right(group, _SHOWN["l0", control], right)
+        yield "hits", _right(group, SHOWN["l0", control], right)
     if "none" in controls:
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
         gates, weights = fitted.gate.cpu().numpy(), fitted.weight.cpu().numpy()

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, shown_l0_strength
+from interp.analyses.probing.sweeps import SHOWN, SHOWN_L0_STRENGTH, Sweep, shown_l0_strength
 from interp.analyses.probing.uncertainty import averaged, compared, counted
 
 __all__ = ["BY_STATE", "TWINS", "UNTRAINED", "beside", "by_chance", "largest_k", "of_twins", "worth"]
@@ -17,12 +17,8 @@ TWINS = 3
 UNTRAINED = ["task", "state", "probe", "control", "draw", "accuracy"]
 """The columns of the table `untrained`."""
 _PROBES = ["dense", "l0", "topk"]
-BY_STATE = {
-    "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
-    "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
-    "l0_untrained": ("l0", "untrained"), "topk_untrained": ("topk:welch", "untrained"),
-    "topk_rotated": ("topk:welch", "rotation"),
-}  # fmt: skip
+BY_STATE = {name: kind for kind, name in SHOWN.items()}
+BY_STATE |= {f"{name}_untrained": (BY_STATE[name][0], "untrained") for name in _PROBES}
 """The method and the control of each probe in `by_state`."""
 _COMPARED = [
     *((probe, "bag_of_words") for probe in _PROBES),
