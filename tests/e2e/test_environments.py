@@ -59,7 +59,8 @@ def test_a_spawned_process_asks_of_a_model_that_it_was_given(table: str, tmp_pat
 
 def test_without_a_home_and_a_language(tmp_path: Path) -> None:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS") if name in os.environ}
-    command = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "20", "--out", str(tmp_path / "run")]
+    text = ["--corpus", "bundled", "--limit", "20"]
+    command = ["frequency", "--model", "tiny-gpt2", *text, "--out", str(tmp_path / "run")]
     done = subprocess.run(
         [sys.executable, "-m", "interp", *command], env=kept | {"LANG": "C"}, capture_output=True, encoding="utf-8"
     )
