@@ -266,7 +266,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "tasks": "task n_pairs",
         "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
         "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
-        "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
+        "probes": "task state method l0_strength k seed control accuracy pair_accuracy bag_of_words n_open "
         "open_fraction n_test",
         "neurons": "task state dim t p_adjusted gate weight",
         "random_k": "task state k draw accuracy",
@@ -280,7 +280,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "rotations": "task state control draw k accuracy",
         "comparisons": "task state probe against difference low high p p_adjusted",
         "overlap": "task_a task_b state jaccard expected cosine",
-        "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
+        "transfer": "train_task test_task state l0_strength accuracy pair_accuracy",
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
