@@ -179,7 +179,7 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
 """What is refused for each kind, and what its message names; everything else works."""
 
 ATLAS = {
-    "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
+    "consistency": "task control of overlap expected null null_high p p_adjusted n_units n_top n_pairs",
     "units": "task control of at unit t auc auc_error parts",
     "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
     "phenomena": "of by within between difference low high p n_tasks n_groups",

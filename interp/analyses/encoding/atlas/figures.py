@@ -40,7 +40,8 @@ def direction_cosines(study: EncodingStudy) -> Figure:
     texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(forms, table["cosine"], strict=True)]
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
-    out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
+    title = "Do the directions of word frequency agree?" if study.subspaces.empty else "One atlas of directions"
+    out = figure(title, "", "", subtitle=subtitle)
     labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
     grid = _square(table, "cosine", names).astype(float).set_axis(labels).set_axis(labels, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()
