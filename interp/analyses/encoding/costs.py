@@ -1,10 +1,11 @@
 """The cost of studying a model's output embeddings, from its config and the size of the text alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from interp.analyses.encoding.options import EncodingOptions
+from interp.analyses.encoding.pruning import PRUNED
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
 from interp.instruments.costs import continued, predictions, profile_sums, sink_sums
@@ -26,7 +27,6 @@ _BINS = 2 * 2_400  # counts and means of a histogram of log-odds
 _EFFECTS, _EXACT = 6, 50  # effects of each neuron, and neurons whose effects are exact
 _TWINS, _SEARCH = 3, 6  # untrained models, and passes in which the scale of the logits of each is found, at most
 _PRUNED_AT_ONCE, _STEERED_AT_ONCE = 2**23, 2**21  # logits that are pruned and steered together
-_REMOVED = 0.3  # of the dimensions, in random orders; see interp.encoding.pruning
 _BLOCK = 2**22  # numbers of W_U that are read together
 
 
@@ -65,9 +65,10 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fitted = predictions(size, 1, "token probability", grouped=True)
     log_p = 8 * 2 * MOST * size.d_vocab
     fitted = replace(fitted, sums=fitted.sums + log_p + 8 * (size.d_model + 1))
-    shares = [_share(positions, tokens, mask) for positions in (_PRUNED, _SCANNED)]
-    passes = [fitted, *_pruned(size, chosen, shares), odds]
-    passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
+    # a text of unknown length is taken to be much longer
+    share, few = (0.0 if tokens is None else min(mask, positions / tokens) for positions in (_PRUNED, _SCANNED))
+    passes = [fitted, *_pruned(size, chosen, share, few), odds]
+    passes += [steered, *([] if size.encoder else _neurons(size, few))]
     passes += [_directions(size, options.get("context"))] if chosen.atlas else []
     for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
         read = predictions(size, 1, "dynamics", text="text, by checkpoints")
@@ -101,15 +102,9 @@ def _directions(size: Shape, context: int | None) -> Pass:
     return replace(reading, sums=reading.sums + 8 * sums, per_token=per_token, flops=reading.flops + attention)
 
 
-def _share(positions: int, tokens: int | None, mask: float) -> float:
-    """The share of the tokens that are at these positions; negligible for a text of unknown length."""
-    return 0.0 if tokens is None else min(mask, positions / tokens)
-
-
-def _pruned(size: Shape, chosen: EncodingOptions, shares: Sequence[float]) -> list[Pass]:
+def _pruned(size: Shape, chosen: EncodingOptions, share: float, drawn: float) -> list[Pass]:
     """The passes for pruning: sums for every order in every basis, W_U in rows, and its principal coordinates; and for
     random orders, each of which subtracts a share of the dimensions."""
-    share, drawn = shares
     orders, bases = len(listed(chosen.orders)), len(listed(chosen.bases))
     sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
     common: dict[str, Any] = {"text": "some of the text", "head": True, "per_logit": 4 * 6, "at_once": _PRUNED_AT_ONCE}
@@ -121,8 +116,8 @@ def _pruned(size: Shape, chosen: EncodingOptions, shares: Sequence[float]) -> li
     if "axis" not in listed(chosen.bases):
         return [curves]
     sets = 1 + FEWEST_CONTROLS
-    rows = 4 * round(_REMOVED * size.d_model) * size.d_vocab
-    flops = drawn * sets * 2.0 * _REMOVED * size.d_model * size.d_vocab
+    rows = 4 * round(PRUNED * size.d_model) * size.d_vocab
+    flops = drawn * sets * 2.0 * PRUNED * size.d_model * size.d_vocab
     sums = 8 * (MOST * (1 + sets) + 3)
     return [curves, Pass(what="random orders", step=2, sums=sums, share=drawn, copies=rows, flops=flops, **common)]
 

@@ -2,7 +2,7 @@
 
 from interp.results.columns import COMMON, Column
 
-__all__ = ["IN_PAPER", "KINDS", "MEANINGS", "TRAINED_ON"]
+__all__ = ["IN_PAPER", "KINDS", "MEANINGS", "SWAPPED", "TRAINED_ON"]
 
 KINDS = {"residual": "residual dimensions", "neurons": "MLP neurons", "heads": "dimensions of heads"}
 """The kinds of units."""
@@ -17,8 +17,10 @@ _PROBE_WORD |= {
 }
 _METHOD_WORD = {"l0": "sparse", "bag_of_words": "bag of words", "random": "random dimensions"}
 _METHOD_WORD |= {"topk:welch": "top k (Welch)"}
+SWAPPED = {"words": "a swapped word", "numbers": "a swapped number"}
+"""What differs between the two sentences of a control pair, both of which are grammatical."""
 _CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
-_CONTROL_WORD |= {"words": "a swapped word", "numbers": "a swapped number"}
+_CONTROL_WORD |= SWAPPED
 _SCORE_WORD = {"per_token": "per token", "per_character": "per character"}
 _SCORE_WORD |= {"per_byte": "per byte"}
 _SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matched in perplexity"}

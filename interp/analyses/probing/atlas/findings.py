@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.analyses.probing.columns import KINDS
+from interp.analyses.probing.columns import KINDS, SWAPPED
 from interp.analyses.probing.over_tasks import (
     FEWEST_PAIRED,
     Mean,
@@ -24,10 +24,8 @@ from interp.support.words import count, printed
 if TYPE_CHECKING:
     from interp.analyses.probing.atlas.tables import Atlas
 
-__all__ = ["SWAPPED", "atlas_findings"]
+__all__ = ["atlas_findings"]
 
-SWAPPED = {"words": "a swapped word", "numbers": "a swapped number"}
-"""What differs between the two sentences of a control pair, both of which are grammatical."""
 _LEVEL = 0.05
 _SIGNED = "{:+z.3f}"
 
