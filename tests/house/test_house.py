@@ -164,7 +164,7 @@ def test_public_names_are_few():
 
 MANY_OPTIONS = {
     "analyses.attention.ablation.ablation_effect", "analyses.attention.scores.score_contributions",
-    "analyses.encoding.neurons.frequency_neurons", "analyses.encoding.pruning.pruning_curve",
+    "analyses.encoding.pruning.pruning_curve",
     "analyses.encoding.steering.steering_report", "instruments.decoding.generate",
     "instruments.prompts.prompts", "analyses.probing.accuracy.ablation_effect",
     "analyses.probing.sweeps.sweep", "corpora.batching.batches", "results.verdicts.judged",

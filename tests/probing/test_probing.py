@@ -442,7 +442,7 @@ def test_transfer_is_each_probe_on_each_task():
     other = planted(120, 32, informative=4, seed=2, shift=1.5)[:, :, ::-1].copy()  # other dimensions carry the task
     table = pd.concat([toy_pairs(120, name) for name in "abc"], ignore_index=True)
     states = states_of(np.concatenate([base, shared, other]), table)
-    every = probing.transfer(states, steps=200)
+    every = probing.transfer(states, 3, steps=200)
     assert len(every) == 27
     kinds = every.fillna({"l0_strength": 0}).groupby(["method", "l0_strength"]).size()
     assert kinds.to_dict() == {("l0", 0.2): 9, ("l0", 1.0): 9, ("dense", 0): 9}
@@ -463,7 +463,7 @@ def test_transfer_is_each_probe_on_each_task():
         assert found.loc[("a", name), "accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
         assert found.loc[("a", name), "pair_accuracy"] == pytest.approx((good > bad).mean())
     with pytest.raises(ValueError, match=naming("tasks", "z", "a, b, c")):
-        probing.transfer(states, tasks=["z"])
+        probing.transfer(states, 3, tasks=["z"])
 
 
 def test_states_of_a_hooked_model_are_not_kept_in_a_directory(load_toy, tmp_path):
@@ -481,7 +481,7 @@ def test_states_without_variance_give_a_probe_that_says_nothing():
     states = states_of(np.ones((20, 2, 64), dtype=np.float32), table)
     found = probing.sweep(states, methods=["dense", "topk"], ks=(1, 20), progress=False).probes
     assert (found[["accuracy", "pair_accuracy"]] == 0.5).all(axis=None)
-    assert (probing.transfer(states, steps=20)["pair_accuracy"] == 0.5).all()
+    assert (probing.transfer(states, 3, steps=20)["pair_accuracy"] == 0.5).all()
 
 
 @pytest.mark.slow

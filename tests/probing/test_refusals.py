@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
     ),
     "fewer pairs than vectors": (BAD, (40, "pairs", 20), lambda w: fewer_pairs().load(1)),
     "a sweep of fewer pairs": (BAD, (40, "pairs"), lambda w: probing.sweep(fewer_pairs(), **fast)),
-    "a transfer of fewer pairs": (BAD, (40, "pairs"), lambda w: probing.transfer(fewer_pairs(), steps=5)),
+    "a transfer of fewer pairs": (BAD, (40, "pairs"), lambda w: probing.transfer(fewer_pairs(), 1, steps=5)),
     "fewer pairs than shards": (
         BAD,
         (40, "pairs"),
@@ -251,8 +251,8 @@ CASES: dict[str, Case] = {
         ("steps", 1.5),
         lambda w: probing.sweep(made_states(), **fast | {"steps": 1.5}),
     ),
-    "a transfer of no steps": (BAD, ("steps", 1, 0), lambda w: probing.transfer(made_states(), steps=0)),
-    "a general probe of no steps": (BAD, ("steps", 1, 0), lambda w: probing.shared.general(made_states(), steps=0)),
+    "a transfer of no steps": (BAD, ("steps", 1, 0), lambda w: probing.transfer(made_states(), 1, steps=0)),
+    "a general probe of no steps": (BAD, ("steps", 1, 0), lambda w: probing.shared.general(made_states(), 1, steps=0)),
     "a probe of no steps": (BAD, ("steps", 1, 0), lambda w: sparse_probe(steps=0)),
     "a fit of no steps": (BAD, ("steps", 1, 0), lambda w: fitted(seeds=[0], steps=0)),
     "a study of no steps": (
@@ -273,11 +273,11 @@ CASES: dict[str, Case] = {
         lambda w: probing.study(w.model("gpt2"), pair_table(), seeds=[-1], **quiet),
     ),
     "a fit of a negative seed": (BAD, ("seed", 0, -1), lambda w: fitted(seeds=[-1])),
-    "a transfer of a negative seed": (BAD, ("seed", -1), lambda w: probing.transfer(made_states(), seed=-1)),
+    "a transfer of a negative seed": (BAD, ("seed", -1), lambda w: probing.transfer(made_states(), 1, seed=-1)),
     "a general probe of a seed of 2⁶⁴": (
         BAD,
         ("seed", 2**64),
-        lambda w: probing.shared.general(made_states(), seed=2**64),
+        lambda w: probing.shared.general(made_states(), 1, seed=2**64),
     ),
     "a probe of a negative seed": (BAD, ("seed", -1), lambda w: sparse_probe(seed=-1)),
     "an ablation of a negative seed": (BAD, ("seed", -1), lambda w: ablate(w, seed=-1)),
@@ -305,8 +305,8 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     found.save(w.root / "sweep")
     some: Any = {"tasks": ["u", "t"], "l0_strengths": [0.2, 0.5]}
     pd.testing.assert_frame_equal(
-        probing.transfer(states, **{name: of(values) for name, values in some.items()}, steps=20),
-        probing.transfer(states, **some, steps=20),
+        probing.transfer(states, 1, **{name: of(values) for name, values in some.items()}, steps=20),
+        probing.transfer(states, 1, **some, steps=20),
     )
     few = ["w1 w2 w3", "w4 w5"]
     np.testing.assert_array_equal(log_probability(w, of(few)), log_probability(w, few))

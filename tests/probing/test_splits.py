@@ -126,7 +126,7 @@ def test_probes_of_other_tasks_do_not_recognise_sentences() -> None:
     accuracies = []
     for seed in range(20):
         collected = states_of(shared_sentences(3, seed, across=True), 64, seed)
-        tables = general(collected, steps=1), probing.transfer(collected, l0_strengths=[])
+        tables = general(collected, 0, steps=1), probing.transfer(collected, 0, l0_strengths=[])
         accuracies.append([table.query("method == 'dense'")["accuracy"].mean() for table in tables])
     np.testing.assert_allclose(np.mean(accuracies, axis=0), 0.5, atol=0.05)
 
@@ -148,7 +148,7 @@ def test_pairs_that_share_a_sentence_count_as_one() -> None:
     table = shared_sentences(1, 0)
     collected, split = states_of(table, 16), split_tasks(table)["t0"]
     found = probing.sweep(collected, methods=["dense"], controls=["none"], **QUIET)
-    weights = probing.transfer(collected, l0_strengths=[])
+    weights = probing.transfer(collected, 0, l0_strengths=[])
     vectors = collected.load(0).astype(np.float64)
     train = vectors[split.train]
     X = ((train - train.mean((0, 1))) / train.std((0, 1))).transpose(1, 0, 2).reshape(-1, 16)

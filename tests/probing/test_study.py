@@ -479,7 +479,7 @@ def shared_direction() -> tuple[dict[str, np.ndarray], States]:
 @pytest.mark.slow
 def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarray], States]) -> None:
     named, states = shared_direction
-    found = probing.shared.general(states, steps=150)
+    found = probing.shared.general(states, 3, steps=150)
     table, vectors = states.pairs, states.load(3).astype(np.float64)
     assert len(split_tasks(table)["a"].train) == 105, "more than the 100 that are used"
     used = {task: split_tasks(table)[task].train[:100] for task in named}
@@ -516,7 +516,7 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
     assert (rest.loc[list("abc")] > 0.8).all(axis=None), "the direction that tasks share"
     assert (abs(rest.loc["d"] - 0.5) < 0.2).all(), "the direction that no other task has"
     with pytest.raises(ValueError, match=naming("tasks", "a")):
-        probing.shared.general(states, tasks=["a"])
+        probing.shared.general(states, 3, tasks=["a"])
 
 
 # Intervals and controls
@@ -577,7 +577,7 @@ def test_tasks_of_unequal_size() -> None:
     states = tables({"a": planted(11, 6, [0], 0), "b": planted(12, 6, [0], 1), "c": planted(26, 6, [0], 2)})
     found = probing.sweep(states, ks=(2,), steps=10, progress=False).probes
     assert set(found["task"]) == set("abc")
-    assert len(probing.transfer(states, steps=10)) == 27
+    assert len(probing.transfer(states, 3, steps=10)) == 27
 
 
 @pytest.mark.slow

@@ -32,21 +32,22 @@ GENERAL = ["task", "field", "linguistics_term", "state", "trained_on", "n_tasks"
 
 def transfer(
     collected: States,
+    state: int,
     *,
     tasks: Several[str] | None = None,
-    states: Several[int] | None = None,
     l0_strengths: Several[float | int] = (SHOWN_L0_STRENGTH, 1.0),
     scaling: Scaling = "standard",
     steps: int = STEPS,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Apply every task's probe to every task's test pairs, with one matrix product per tested task and state.
+    """Apply every task's probe of a state to every task's test pairs, with one matrix product per tested task.
 
     A probe keeps the standardisation of its own task. `pair_accuracy` (good scored above bad) is not affected by a
     shift of the task mean, which moves the threshold of `accuracy`.
 
     Args:
-        tasks, states: the tasks and states to use. Default: all.
+        state: the state, out of those collected.
+        tasks: the tasks to use. Default: all.
         l0_strengths: λ of the sparse probes, which are fitted in addition to the dense probe (L2, C = 1). λ = 1 leaves
             all gates open, and is the paper's dense baseline.
         scaling, steps, seed: see `sweep`.
@@ -61,7 +62,7 @@ def transfer(
         >>> model = interp.load("tiny-gpt2")
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number", "causative"], limit=20)
         >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
-        >>> table = transfer(states, l0_strengths=[])  # the dense probes alone
+        >>> table = transfer(states, 6, l0_strengths=[])  # the dense probes alone
         >>> table.groupby("train_task", sort=False)["test_task"].apply(list).to_dict()
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
@@ -70,25 +71,22 @@ def transfer(
     splits = split_tasks(collected.pairs, tasks, collected.rows)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
     rows = _kinds(l0_strengths).merge(where, how="cross")
-    tables = []
-    for state in collected.states if states is None else listed(states):
-        vectors = collected.load(state)
-        probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for subset in of_equal_size(splits):
-            group = Group(vectors, subset, scaling=scaling, device=collected.device)
-            y = group.targets()
-            fitted = [fit_dense(group.X, y)]
-            if l0_strengths:
-                many = y.expand(-1, -1, len(l0_strengths))
-                seeds = [seed] * len(l0_strengths)
-                sparse = fit_sparse(group.X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
-                fitted.insert(0, sparse.coefficients.double())
-            probes |= dict(zip(subset, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
-        directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
-        measured = [_measured(vectors, split, directions, offsets) for split in splits.values()]
-        accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
-        tables.append(rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy))
-    return pd.concat(tables, ignore_index=True)[TRANSFER]
+    vectors = collected.load(state)
+    probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for subset in of_equal_size(splits):
+        group = Group(vectors, subset, scaling=scaling, device=collected.device)
+        y = group.targets()
+        fitted = [fit_dense(group.X, y)]
+        if l0_strengths:
+            many = y.expand(-1, -1, len(l0_strengths))
+            seeds = [seed] * len(l0_strengths)
+            sparse = fit_sparse(group.X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
+            fitted.insert(0, sparse.coefficients.double())
+        probes |= dict(zip(subset, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
+    directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
+    measured = [_measured(vectors, split, directions, offsets) for split in splits.values()]
+    accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
+    return rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy)[TRANSFER]
 
 
 def transfer_of_words(collected: States) -> pd.DataFrame:
@@ -180,9 +178,9 @@ def _expected_jaccard(a: int, b: int, d: int) -> float:
 
 def general(
     collected: States,
+    state: int,
     *,
     tasks: Several[str] | None = None,
-    states: Several[int] | None = None,
     l0_strength: float | int = SHOWN_L0_STRENGTH,
     scaling: Scaling = "standard",
     steps: int = STEPS,
@@ -215,26 +213,23 @@ def general(
     used = torch.from_numpy(np.stack([seen[owner] for seen in sets["seen"]], 1))
     numbers = np.concatenate(chosen)
     everything = {"": Split(numbers, numbers[:1], numbers[:1], np.ones(1, dtype=int))}
-    tables = []
-    for state in collected.states if states is None else listed(states):
-        vectors = collected.load(state)
-        group = Group(vectors, everything, scaling=scaling, device=collected.device)
-        X = group.X
-        y = group.targets()
-        sparse = fit_sparse(
-            X, y.expand(-1, -1, len(sets)), weights=used[None].to(X), steps=steps,
-            l0_strengths=[l0_strength] * len(sets), seeds=[seed] * len(sets),
-        ).coefficients.double()  # fmt: skip
-        dense = [fit_dense(X[:, seen], y[:, seen]) for seen in used.T.to(X.device)]
-        fitted = torch.cat([sparse, *dense], 1)
-        directions, offsets = (part[0] for part in group.unscaled(fitted))
-        measured = np.zeros((2, len(rows)))
-        for task, split in splits.items():
-            of_task = (rows["task"] == task).to_numpy()
-            measured[:, of_task] = _measured(vectors, split, directions[of_task], offsets[of_task])
-        n_open = (fitted[0] != 0).sum(1).cpu().numpy()
-        tables.append(rows.assign(state=state, accuracy=measured[0], pair_accuracy=measured[1], n_open=n_open))
-    return pd.concat(tables, ignore_index=True)[GENERAL]
+    vectors = collected.load(state)
+    group = Group(vectors, everything, scaling=scaling, device=collected.device)
+    X = group.X
+    y = group.targets()
+    sparse = fit_sparse(
+        X, y.expand(-1, -1, len(sets)), weights=used[None].to(X), steps=steps,
+        l0_strengths=[l0_strength] * len(sets), seeds=[seed] * len(sets),
+    ).coefficients.double()  # fmt: skip
+    dense = [fit_dense(X[:, seen], y[:, seen]) for seen in used.T.to(X.device)]
+    fitted = torch.cat([sparse, *dense], 1)
+    directions, offsets = (part[0] for part in group.unscaled(fitted))
+    measured = np.zeros((2, len(rows)))
+    for task, split in splits.items():
+        of_task = (rows["task"] == task).to_numpy()
+        measured[:, of_task] = _measured(vectors, split, directions[of_task], offsets[of_task])
+    n_open = (fitted[0] != 0).sum(1).cpu().numpy()
+    return rows.assign(state=state, accuracy=measured[0], pair_accuracy=measured[1], n_open=n_open)[GENERAL]
 
 
 def _left_out(categories: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray, " tasks"]]]:

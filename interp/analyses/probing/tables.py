@@ -352,13 +352,11 @@ def _across_tasks(
     tables = {"overlap": overlap(neurons)}
     if neurons["task"].nunique() < 2:
         return tables | {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
-    arguments = {"states": [state], "seed": swept.provenance["seeds"][0], **fitting}
-    both = (
-        transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **arguments),
-        transfer_of_words(states).assign(state=state),
-    )
-    tables["transfer"] = pd.concat(both, ignore_index=True)
-    return tables | {"general": general(states, l0_strength=l0_strength, **arguments)}
+    arguments = {"seed": swept.provenance["seeds"][0], **fitting}
+    of_probes = transfer(states, state, l0_strengths=sorted({l0_strength, 1.0}), **arguments)
+    of_words = transfer_of_words(states).assign(state=state)
+    tables["transfer"] = pd.concat([of_probes, of_words], ignore_index=True)
+    return tables | {"general": general(states, state, l0_strength=l0_strength, **arguments)}
 
 
 def _best(probes: pd.DataFrame) -> int:
