@@ -31,6 +31,7 @@ from interp.support.checks import check_choice, check_mode, finite_number
 from interp.support.choices import Mode, Several, listed
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "permute_keys", "prune_output_dims", "scale_bias"]
+__all__ += ["shift_head_input"]
 
 
 def capture(
@@ -102,6 +103,30 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
         return activation if parameter is None else (activation + (factor - 1) * parameter).to(activation.dtype)
 
     return [(name, Edit(model, name, scale, parts=parts))]
+
+
+def shift_head_input(model: Model, vector: Float[np.ndarray | Tensor, " d_model"]) -> Recipe:
+    """Add a vector to the input h of the unembedding: `h + v`.
+
+    With `v = (λ − 1) E[h]`, it scales the mean of h as `scale_bias` scales b_LN, in a model that has none.
+
+    Raises ValueError for a vector of another length, or one that is not finite.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> with model.hooks(fwd_hooks=shift_head_input(model, torch.ones(16))):
+        ...     logits = model("w1 w2")
+        >>> torch.allclose(logits, model("w1 w2") + model.W_U.sum(0), atol=1e-5)
+        True
+    """
+    added = _real(vector, "vector")
+    d_model = model.cfg.d_model
+    if tuple(added.shape) != (d_model,) or not torch.isfinite(added).all():
+        raise ValueError(f"vector must have {d_model} finite numbers, found shape {tuple(added.shape)}")
+    added = added.to(model.W_U.device, prediction_head(model).wide)
+    name = hook_name(model, "head_input")
+    return [(name, Edit(model, name, lambda h, hook: (h + added).to(h.dtype)))]
 
 
 def adjust_logits(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from published import MINILM, PROVENANCE, SMOLLM2, directories
+from published import MINILM, PROVENANCE, directories
 
 from interp import load_result
 from interp.analyses import registry
@@ -56,8 +56,8 @@ figures OUT/report --out OUT/figures
 compare OUT/attention OUT/report --out OUT/compared
 """
 """The command lines, in an order in which each finds what it reads."""
-REFUSED = {SMOLLM2: ("generation",), MINILM: ("frequency", "controls", "generation", "encoding")}
-"""SmolLM2 has no b_LN to scale while it writes, and MiniLM no prediction head."""
+REFUSED = {MINILM: ("frequency", "controls", "generation", "encoding")}
+"""MiniLM has no prediction head."""
 MEASURED = """
 import sys, time
 from interp.support import memory

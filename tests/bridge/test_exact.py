@@ -37,6 +37,7 @@ RECIPES: dict[str, Callable[[Any], Recipe]] = {
     "queries": lambda model: hooks.ablate_dims(model, 1, [2, 5], where="queries"),
     "residual": lambda model: hooks.ablate_dims(model, 1, [2, 5], where="residual"),
     "prune": lambda model: hooks.prune_output_dims(model, [1, 2]),
+    "shift": lambda model: hooks.shift_head_input(model, torch.linspace(-1, 1, model.cfg.d_model)),
     "prune in a basis": lambda model: hooks.prune_output_dims(model, [1, 2], basis=BASIS),
     "capture": lambda model: hooks.capture(model, "resid_post", {}, layer=0),
     "probe": lambda model: probing.steer(model, Probe("a task", 1, np.arange(16.0), 0.0), 2),

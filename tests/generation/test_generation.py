@@ -625,8 +625,6 @@ def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
     ):
         with pytest.raises(ValueError, match=naming(*values)):
             study(tiny, some, progress=False, **options)
-    with pytest.raises(ValueError, match=naming("b_LN", "RMSNorm")):
-        study(load_toy("llama"), texts, progress=False)
     with pytest.raises(ValueError, match=naming("BERT", "causal")):
         study(load_toy("bert"), texts, progress=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -26,6 +26,8 @@ CASES: dict[str, Case] = {
         ("factor",),
         lambda w: hooks.scale_bias(w.model("gpt2"), "ln", 10**400),
     ),
+    "a vector of another length": (BAD, (16, "(5,)"), lambda w: hooks.shift_head_input(w.model("gpt2"), np.ones(5))),
+    "a vector with NaN": (BAD, (16,), lambda w: hooks.shift_head_input(w.model("gpt2"), np.full(16, np.nan))),
     "a complex strength": (
         TYPE,
         ("tau", "1j"),

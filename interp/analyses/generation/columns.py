@@ -18,7 +18,9 @@ MEANINGS = COMMON | {
     "token_ids": Column("token ids", "The continuation as token ids."),
     "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
     "diversity_se": Column("SE of diversity", "Standard error of the diversity over texts, by the jackknife."),
-    "perplexity": Column("perplexity", "Of the model with b_LN scaled, on the text that the prompts are from."),
+    "perplexity": Column(
+        "perplexity", "Of the model with b_LN (or E[h]) scaled, on the text that the prompts are from."
+    ),
     "mauve_mean": Column("MAUVE", "Similarity to human text, at most 1; mean over seeds of the clustering."),
     "mauve_sd": Column("SD of MAUVE", "Standard deviation over seeds of the clustering."),
     "frequent_share": Column(

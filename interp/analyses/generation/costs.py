@@ -1,9 +1,10 @@
 """The cost of generating text, from a model's config alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from interp.instruments.costs import continued, predictions
+from interp.instruments.costs import continued, head_input, predictions
 from interp.instruments.decoders import DECODERS, NEW_TOKENS, PROMPT_TOKENS, batch_rows
 from interp.models.footprint import default_rows
 from interp.models.shapes import shape_with
@@ -27,8 +28,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         {'settings': 2, 'new_tokens': 10000}
     """
     size = shape_with(name, options)
-    if size.encoder or "ln" not in size.biases:
-        lacking = "an encoder does not continue text" if size.encoder else "this model has no b_LN to scale"
+    scaled = options.get("scaled") or ("ln" if "ln" in size.biases else "mean")
+    lacking = "an encoder does not continue text" if size.encoder else size.why_no_head
+    if scaled == "ln" and "ln" not in size.biases:
+        lacking = lacking or "this model has no b_LN to scale"
+    if lacking:
         return Cost(lines=[f"generated text: {lacking}"])
     n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
     decoders = options.get("decoders") or DECODERS
@@ -39,8 +43,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     context = size.row(options.get("context"))
     judged = default_rows(size, context, itemsize=4, room=float("inf"))
     passes = (
+        *([] if scaled == "ln" else [replace(head_input(size, ["mean"]), step=1, size=(judged, context))]),
         predictions(size, len(scales) + 2 + (1 not in scales), "perplexity", grouped=True, size=(judged, context)),
-        continued(size, rows, prompt, new, step=1),
+        continued(size, rows, prompt, new, step=2),
     )
     lines = [f"generated text: {len(decoders)} decoders at {len(scales)} λ, {settings * n * new:,} new tokens"]
     return Cost(passes=passes, numbers={"settings": settings, "new_tokens": settings * n * new}, lines=lines)

@@ -1,4 +1,4 @@
-"""Figures of question 1, generation: what a model writes with b_LN scaled (Kobayashi et al. 2023, table 2)."""
+"""Figures of question 1, generation: what a model writes with b_LN or E[h] scaled (Kobayashi et al. 2023, table 2)."""
 
 from typing import Literal, get_args
 
@@ -8,7 +8,7 @@ from interp.analyses.generation import GenerationStudy
 from interp.analyses.generation.tables import HUMAN
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
-from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
+from interp.figures.style import BIAS_NAME, INK, PAPER, THIN, decoder_styles, figure
 
 __all__ = ["TextMeasure", "generation_tradeoff", "is_known", "text_measure"]
 
@@ -49,7 +49,7 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     column, error = _COLUMNS.get(measure, (measure, None))
     human, written = _split(sweep)
     title, y, subtitle = _TITLE[measure]
-    out = figure(title, "scale λ of b<sub>LN</sub>", y, subtitle=subtitle)
+    out = figure(title, f"scale λ of {BIAS_NAME[sweep.scaled]}", y, subtitle=subtitle)
     _draw(out, written, "scale", column, error)
     for value in human[column].dropna():
         level = pd.Series(value, [written["scale"].min(), written["scale"].max()])

@@ -1,11 +1,13 @@
-"""What `interp generation` finds: whether text becomes more diverse with less of b_LN."""
+"""What `interp generation` finds: whether text becomes more diverse with less of b_LN (or E[h])."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from interp.analyses.generation.options import Scaled
 from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, ends, judged, smallest
+from interp.support.words import capitalized, named_bias, without
 
 __all__ = ["HUMAN", "answer", "diverse"]
 
@@ -15,12 +17,13 @@ _CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampli
 _CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
 
 
-def answer(intervals: pd.DataFrame) -> Answer | None:
+def answer(intervals: pd.DataFrame, scaled: Scaled = "ln") -> Answer | None:
     """Whose text comes nearer to the diversity of human text, or moves away from it, from λ = 1 to the smallest λ. None
     if there is only one of them.
 
     Args:
         intervals: the table of `GenerationStudy`.
+        scaled: what was scaled, b_LN or E[h].
     """
     human, ends = _at_the_smallest(intervals)
     if ends.empty:
@@ -37,21 +40,21 @@ def answer(intervals: pd.DataFrame) -> Answer | None:
             parts.append(f"{direction} {target} with {', '.join(changes)}")
             target = "it"
     scale = ends["scale"].iloc[0]
-    less = "Without b_LN" if scale == 0 else f"With {scale:g} times b_LN"
+    less = capitalized(without(scaled, scale))
     values = {"scale": scale, "human": human, "before": before.to_dict(), "after": ends["value"].to_dict()}
     return Answer(f"{less}, the diversity of text is {' and '.join(parts)}.", values)
 
 
-def diverse(intervals: pd.DataFrame, n_prompts: int) -> Iterator[Finding]:
-    """How the diversity of each decoder's text changes from λ = 1 to the smallest λ, from the table `intervals`."""
+def diverse(intervals: pd.DataFrame, n_prompts: int, scaled: Scaled = "ln") -> Iterator[Finding]:
+    """How the diversity of each decoder's text changes from λ = 1 to the smallest λ; see `answer`."""
     human, ends_of_scale = _at_the_smallest(intervals)
     for decoder, row in ends_of_scale.to_dict("index").items():
         before = row["value"] - row["difference"]
-        condition = "without b_LN" if row["scale"] == 0 else f"with {row['scale']:g} times b_LN"
+        name = _CALLED.get(str(decoder), str(decoder))
         yield judged(
-            question=f"Is text from {_CALLED.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
-            measure=f"{condition}, its diversity (the mean share of distinct n-grams), {before:.3f} as trained and "
-            f"{human:.3f} in human text, changes by",
+            question=f"Is text from {name} more diverse with less of {named_bias(scaled)}?",
+            measure=f"{without(scaled, row['scale'])}, its diversity (the mean share of distinct n-grams), "
+            f"{before:.3f} as trained and {human:.3f} in human text, changes by",
             **ends(row, "difference"),
             controls=[ZERO],
             smallest=smallest("diversity"),

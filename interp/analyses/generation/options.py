@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from interp.analyses.declare import Analysis, option
 from interp.analyses.options import BOS, CountsOptions
 from interp.instruments.decoders import DECODERS, Decoder
 from interp.support.choices import Bos, Several, listed
 
-__all__ = ["ANALYSIS", "GenerationOptions", "check_asked"]
+__all__ = ["ANALYSIS", "GenerationOptions", "Scaled", "check_asked"]
+
+Scaled = Literal["ln", "mean"]
+"""The bias of the last layer norm, and the mean input of the unembedding."""
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -21,7 +24,8 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(CountsOptions):
-    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply b_LN by.")
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply by.")
+    scaled: Scaled | None = option(None, "What is multiplied: b_LN (ln), or E[h] (mean), the default without b_LN.")
     decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
         DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
     )
@@ -55,7 +59,7 @@ def check_asked(options: GenerationOptions) -> None:
     """Raise ValueError or TypeError for options that are impossible for every model, and for MAUVE where it is not
     installed."""
     from interp.analyses.generation.findings import HUMAN
-    from interp.support.checks import check_scales, check_seed, whole_number
+    from interp.support.checks import check_choice, check_scales, check_seed, whole_number
     from interp.support.paths import check_mauve
 
     if options.features is not None:
@@ -64,6 +68,8 @@ def check_asked(options: GenerationOptions) -> None:
         whole_number(options.batch_size, "batch_size", least=1)
     check_seed(options.seed)
     check_scales(options.scales)
+    if options.scaled is not None:
+        check_choice("scaled", options.scaled, get_args(Scaled))
     names = listed(options.decoders)
     choices = set(names) - {HUMAN} if isinstance(options.decoders, Mapping) else set(DECODERS)
     if not names or not set(names) <= choices:
@@ -73,9 +79,9 @@ def check_asked(options: GenerationOptions) -> None:
 
 ANALYSIS = Analysis(
     name="generation",
-    title="Generated text with b_LN scaled",
+    title="Generated text with b_LN or E[h] scaled",
     part_of="frequency",
-    help="Text generated with b_LN scaled: diversity, frequent tokens, MAUVE and perplexity for every decoder.",
+    help="Text generated with b_LN or E[h] scaled: diversity, frequent tokens, MAUVE and perplexity for every decoder.",
     reads="prompts",
     options=GenerationOptions,
     answer="interp.analyses.generation.tables:study",
@@ -83,8 +89,14 @@ ANALYSIS = Analysis(
     check="interp.analyses.generation.options:check_asked",
     cost="interp.analyses.generation.costs:dry_run",
     impossible="interp.analyses.generation.tables:why_impossible",
-    in_report={"decoders": tuple(name for name in DECODERS if name != "beam")},
-    more={"decoders": DECODERS},
-    paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100, "bos": "auto"},
+    in_report={"scaled": "ln", "decoders": tuple(name for name in DECODERS if name != "beam")},
+    more={"scaled": None, "decoders": DECODERS},
+    paper={
+        "scaled": "ln",
+        "scales": tuple(round(0.1 * i, 1) for i in range(11)),
+        "decoders": DECODERS,
+        "n": 100,
+        "bos": "auto",
+    },
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
 )

@@ -13,7 +13,7 @@ from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import figure, plain
-from interp.support.words import DECODER_NAME, within
+from interp.support.words import BIAS_WORD, DECODER_NAME, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -24,8 +24,8 @@ DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
     "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all texts; "
     "within each text in the columns that end in _text.",
-    "Perplexity": "That of the model with λ b_LN on the whole text that the prompts are from, with a 95 % interval by "
-    "leaving out groups of texts.",
+    "Perplexity": "That of the model with λ b_LN (or λ E[h]) on the whole text that the prompts are from, with a 95 % "
+    "interval by leaving out groups of texts.",
     "Frequent tokens": "The most frequent types, which make up half of the corpus.",
     "MAUVE": "How much of the generated text is like human text and vice versa, 1 at best (Pillutla et al. 2021).",
 }
@@ -87,10 +87,11 @@ def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     common = enumerate(shared(sweeps, _decoders))
     figures = {f"diversity_{i}": _diversity_of_runs(having, name) for i, (name, having) in common}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
-    scaled = ends["largest"] > ends["smallest"]
-    span = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if scaled else "down"
-    title = f"What scaling b_LN {span} adds to the perplexity"
-    return Sides(DEFINITIONS, numbers, figures, extremes(title, added if scaled else added * np.nan, "{:+z.2f}"))
+    apart = ends["largest"] > ends["smallest"]
+    span = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if apart else "down"
+    scaled = " or ".join(dict.fromkeys(BIAS_WORD[sweep.scaled] for sweep in sweeps.values()))
+    title = f"What scaling {scaled} {span} adds to the perplexity"
+    return Sides(DEFINITIONS, numbers, figures, extremes(title, added if apart else added * np.nan, "{:+z.2f}"))
 
 
 def _decoders(sweep: GenerationStudy) -> list[str]:
@@ -106,9 +107,9 @@ def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> dict[str, float]:
 
 
 def _diversity_of_runs(sweeps: Mapping[str, GenerationStudy], decoder: str) -> Figure:
-    """Diversity of a decoder's texts against the scale of b_LN."""
+    """Diversity of a decoder's texts against λ."""
     title = f"Diversity of the text, {plain(DECODER_NAME.get(decoder, decoder))}"
-    out = figure(title, "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")
+    out = figure(title, "scale λ", "diversity D = ¼ Σ distinct-n")
     written = {run: sweep.metrics[sweep.metrics["decoder"] == decoder] for run, sweep in sweeps.items()}
     lines = {run: table.set_index("scale")["diversity"].sort_index() for run, table in written.items()}
     draw_runs(out, lines, list(sweeps))
