@@ -8,7 +8,7 @@ are normal, so there is a formula for the true values. Each draw has new tasks.
 pairs of DIR (the first 200 of each task) by two scores, the total log-probability and that per token. Each draw has 20
 of the tasks, and of each the given number of pairs, drawn with replacement. The true values are those over all pairs.
 
-Prints the Markdown tables in docs/intervals.md.
+Prints the Markdown tables that docs/intervals.md quotes.
 """
 
 import argparse

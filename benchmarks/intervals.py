@@ -9,7 +9,7 @@ texts that are drawn from those of a file, each text once a corpus. The true val
 of diversity, which depends on the number of texts, is its mean over corpora; that of the balanced NLL is the mean over
 the types that a draw averages.
 
-Prints the Markdown tables in docs/intervals.md.
+Prints the Markdown tables that docs/intervals.md quotes.
 """
 
 import argparse

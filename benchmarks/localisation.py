@@ -1,10 +1,10 @@
 """Do the top dimensions of some states hold more than those of random bases, and how many random ones are they worth?
 
 `python benchmarks/localisation.py --pairs DIR --model NAME [--states 9 15 21 27]`: 200 minimal pairs each of the first
-task of every phenomenon. Prints the Markdown tables in docs/papers.md: the accuracy of the top dimensions against those
-of 39 random rotations, with the verdict; and by how many times as many random dimensions the top 1 % are equalled, in
-the model's own basis and in three rotations. The latter are medians over tasks whose top is above chance; a task whose
-random dimensions never equal the top counts as above all others.
+task of every phenomenon. Prints the Markdown tables that docs/papers.md sums up: the accuracy of the top dimensions
+against those of 39 random rotations, with the verdict; and by how many times as many random dimensions the top 1 % are
+equalled, in the model's own basis and in three rotations. The latter are medians over tasks whose top is above chance;
+a task whose random dimensions never equal the top counts as above all others.
 """
 
 import argparse

@@ -17,7 +17,7 @@ from interp.analyses.registry import load
 from interp.results.columns import COMMON
 
 _ROOT = Path(__file__).parents[1]
-_OF_ROOT = {"index.md": "README.md", "index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
+_OF_ROOT = {"index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
 _LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
 _LINKS |= {
     "](CONTRIBUTING.md)": "](contributing.md)",
@@ -30,7 +30,7 @@ _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put files of the root, the README for one, in place of empty pages; their links start at the root. Put tables of
+    """Put files of the root in place of empty pages; their links start at the root. Put tables of
     columns where a page asks for them."""
     if page.file.src_uri not in _OF_ROOT:
         return _COLUMNS.sub(_table_of_columns, markdown)

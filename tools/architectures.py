@@ -34,7 +34,7 @@ from interp.models.sites import is_encoder, view
 from interp.passes.reading import forward
 from interp.testing import randomise, toy_tokenizer
 
-__all__ = ["KINDS", "PAGE", "QUESTIONS", "ask", "asked", "toy"]
+__all__ = ["COMPLETE", "KINDS", "PAGE", "QUESTIONS", "ask", "asked", "toy"]
 
 KINDS = (
     "gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert",
@@ -306,18 +306,17 @@ def asked(kind: str) -> dict[str, str | None]:
         return {question: ask(question, model, plain) for question in QUESTIONS}
 
 
-def table(answers: dict[str, dict[str, str | None]]) -> str:
-    """The page, with one row per kind; a cell has ✓ or the number of a reason."""
-    reasons: dict[str, int] = {}
-    lines = [f"| {' | '.join(['architecture', *QUESTIONS]).replace('_', ' ')} |", "|---" * (len(QUESTIONS) + 1) + "|"]
-    for kind, answers_of_kind in answers.items():
-        cells: list[str] = []
-        for refusal in answers_of_kind.values():
-            reason = None if refusal is None else _without_numbers(refusal)
-            cells.append("✓" if reason is None else f"[^{reasons.setdefault(reason, len(reasons) + 1)}]")
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    notes = [f"[^{number}]: {reason}." for reason, number in reasons.items()]
-    return "\n".join([*lines, "", *notes, ""])
+def listing(answers: dict[str, dict[str, str | None]]) -> str:
+    """The kinds of which every question is answered, and those of which one is refused, by question and reason."""
+    complete = [kind for kind, answers_of_kind in answers.items() if not any(answers_of_kind.values())]
+    refused: dict[tuple[str, str], list[str]] = {}
+    for question in QUESTIONS:
+        for kind, answers_of_kind in answers.items():
+            if refusal := answers_of_kind[question]:
+                refused.setdefault((question.replace("_", " "), _without_numbers(refusal)), []).append(kind)
+    lines = [f"{COMPLETE}{', '.join(complete)}.", "", "Refused are:", ""]
+    lines += [f"- **{question}** of {', '.join(kinds)}: {reason}." for (question, reason), kinds in refused.items()]
+    return "\n".join([*lines, ""])
 
 
 def _without_numbers(refusal: str) -> str:
@@ -328,31 +327,28 @@ def _without_numbers(refusal: str) -> str:
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
+COMPLETE = "**Every question is answered for** "
+"""The beginning of the line that lists the kinds without a row."""
 _INTRODUCTION = """# Which models, which questions
 
 `interp.load` and `--model` accept any causal language model of transformers for which TransformerLens has an \
-adapter, and also BERT and RoBERTa. For the architectures in the first nine rows, TransformerLens 3 has its own \
-implementation, which is used by default. All others run as transformers' model in a `TransformerBridge`; \
-`backend="bridge"` uses the bridge for every model.
+adapter, and also BERT and RoBERTa. gpt2, gpt_neo, gptj, gpt_neox, opt, llama, mistral, qwen2 and bert run in \
+TransformerLens 3's own implementation by default. All others run as transformers' model in a `TransformerBridge`, as \
+every model does with `backend="bridge"`.
 
-Each row was tested with a tiny random model, with random biases and norms, loaded as a bridge. ✓ means that \
-interp's numbers equal those computed with the transformers model alone: with the parameter edited, from its \
-attentions, its hidden states, the gradients of its attention with respect to the key's input, and its generated \
-text. A number means that the question is refused, for the reason in the footnote; \
-`interp attention` then gives all but the contributions, and \
-`interp encoding` all but the neurons. `python tools/architectures.py` \
-makes the table; this one is for TransformerLens {lens} and transformers {transformers}.
+Each architecture was tested as a bridge around a tiny random model, with random biases and norms. Answered means that \
+interp's numbers equal those computed with the transformers model alone, from edited parameters, attentions, hidden \
+states, gradients and generated text. Where contributions or neurons are refused, `interp attention` and \
+`interp encoding` give all the rest. `python tools/architectures.py` writes this page, here with TransformerLens \
+{lens} and transformers {transformers}.
 
-Each architecture was also stored in bfloat16 and float16. Loaded in float32, its log-probabilities differ by at most \
-1e-4 from those of `from_pretrained(dtype=torch.float32)`, and in every type its buffers are those of transformers.
+Stored in bfloat16 or float16 and loaded in float32, log-probabilities differ by at most 1e-4 from those of \
+`from_pretrained(dtype=torch.float32)`, and in every type buffers are those of transformers. With TransformerLens 3.9, \
+the bridges of RoBERTa (no adapter), Cohere and HunYuan (other logits than transformers) are refused.
 
-With TransformerLens 3.9, the bridges of RoBERTa, Cohere and HunYuan are refused: it has no adapter for RoBERTa, and \
-for the others its logits differ from those of transformers.
-
-An architecture that is not in the table is loaded if its logits equal those of transformers. Before their first \
-use, the prediction head, the attention scores and the neurons are checked against the model's own numbers, and \
-whatever does not agree is refused. Encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not \
-supported.
+An architecture that is not listed is loaded if its logits equal those of transformers. Its head, attention scores and \
+neurons are checked before their first use, and what does not agree is refused. Encoders without an adapter \
+(DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported.
 
 For BART, and for T5 with TransformerLens 4, interp analyses the decoder's prediction head: \
 `interp.corpora.seq2seq.teacher_forced` makes batches of sources and targets for `interp.encoding` and \
@@ -364,6 +360,6 @@ generates text from sources. Attention and probes are refused.
 if __name__ == "__main__":
     versions = {"lens": version("transformer-lens"), "transformers": version("transformers")}
     if versions["lens"] < "4":
-        sys.exit(f"the table needs TransformerLens 4, found {versions['lens']}; run .venv-tl4/bin/python {sys.argv[0]}")
+        sys.exit(f"the page needs TransformerLens 4, found {versions['lens']}; run .venv-tl4/bin/python {sys.argv[0]}")
     found = {kind: asked(kind) for kind in KINDS}
-    PAGE.write_text(f"{_INTRODUCTION.format(**versions)}\n{table(found)}", encoding="utf-8")
+    PAGE.write_text(f"{_INTRODUCTION.format(**versions)}\n{listing(found)}", encoding="utf-8")

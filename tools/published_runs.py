@@ -73,31 +73,24 @@ hide:
 
 # On published models
 
-What `interp` takes, and what it measures, on two models that others trained and that the Python package index holds.
-`python tools/published_runs.py docs/published.md` makes the models' directories, runs every command below and writes
-this page. What is said of a model is said of this file, and of this text: the first 40 texts of the
-[bundled corpus](bundled.md), in rows of 64 tokens, and 10 bundled pairs of each task, with few settings (see the
-commands). Verdicts follow [the rule of all findings](findings.md); 10 pairs a task and 50 steps are too few for most
-questions about probes.
+What every command takes, and what it finds, on two models that others trained and that the Python package index holds.
+`python tools/published_runs.py docs/published.md` runs the commands, which are in it, and writes this page. It is about
+these files and this text: the first 40 texts of the [bundled corpus](bundled.md), in rows of 64 tokens, and 10 bundled
+pairs of each task, too few for most questions about probes. Verdicts follow [one rule](findings.md). Controls are given
+where the answer is yes or partly, once for a question that is asked of several dimensions or models.
 
 {models}
 
 ## Time and memory
 
-CPU time and the largest resident memory of each command, in a process of its own with one thread, on a machine with
-{cores} cores ({machine}). They include the start of Python and loading the model.
+CPU time and the largest resident memory of each command in a process of its own, with one thread, on a machine with
+{cores} cores ({machine}), with the start of Python and loading the model.
 
 | command | {names} |
 |---|{columns}
 {cells}
 
 {refusals}
-
-The commands:
-
-```
-{commands}
-```
 
 """
 
@@ -146,17 +139,28 @@ def runs(model: Path, out: Path) -> Iterator[Run]:
         yield ended
 
 
-def numbers(results: Iterable[Result]) -> str:
-    """What results found: a list for each."""
+def numbers(results: Iterable[Result], explained: set[str]) -> str:
+    """What results found: a list for each. The first yes or partly of a question that is asked of several dimensions or
+    models has its grounds; others have the number alone."""
     lines = []
     for result in results:
         lines += [f"### {registry.load(result.analysis).title}", ""]
         if result.answer:
             lines += [f"{result.answer} Verdicts: {counted(result.findings)}.", ""]
-        lines += [
-            f"- *{finding.question}* {finding.grounds}. **{finding.answer.capitalize()}.**"
-            for finding in result.findings
-        ]
+        earlier = ""
+        for finding in result.findings:
+            kind = re.sub(r"\d+", "", finding.question)
+            verdict = f"**{finding.answer.capitalize()}.**"
+            if kind == earlier != finding.question:
+                number = ", ".join(re.findall(r"\d+", finding.question))
+                lines[-1] += f" {number}: {finding.number}. {verdict}"
+            else:
+                grounds = finding.number
+                if finding.verdict in ("yes", "partly") and kind not in explained:
+                    grounds = finding.grounds
+                    explained.add(kind)
+                lines.append(f"- *{finding.question}* {grounds}. {verdict}")
+            earlier = kind
         lines += [f"- Note: {caveat}." for caveat in result.caveats]
         lines += [""]
     return "\n".join(lines)
@@ -181,10 +185,9 @@ def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results:
     head = PAGE.format(
         models="\n".join(models), cores=os.cpu_count(), machine=platform.machine(), names=" | ".join(runs),
         columns="---|" * len(runs), cells="\n".join(cells), refusals="\n".join(refusals),
-        commands="\n".join(f"interp {ended[0].line}" for ended in lines),
     )  # fmt: skip
-    sections = (f"## {name}\n\n{numbers(results[name])}" for name in results)
-    return head + "\n".join(sections)
+    explained: set[str] = set()
+    return head + "\n".join(f"## {name}\n\n{numbers(results[name], explained)}" for name in results)
 
 
 def main() -> str | None:
@@ -210,7 +213,7 @@ def main() -> str | None:
     if failed:
         return "\n".join(failed)
     for name, results_of_model in results.items():
-        print(f"\n{name}\n\n{numbers(results_of_model)}")
+        print(f"\n{name}\n\n{numbers(results_of_model, set())}")
     if len(sys.argv) > 1:
         provenances = [json.loads((models[name] / PROVENANCE).read_text(encoding="utf-8")) for name in ended]
         Path(sys.argv[1]).write_text(page(provenances, ended, results), encoding="utf-8")

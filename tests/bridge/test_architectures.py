@@ -1,4 +1,4 @@
-"""The table of docs/models.md: no answer is wrong, and every question shown as answered is answered.
+"""The lists of docs/models.md: no answer is wrong, and every question that is listed as answered is answered.
 
 Each architecture is also the model that transformers gives a user, in whatever type it is stored.
 """
@@ -26,8 +26,13 @@ NOT_IN_OLDER_TRANSFORMERS = ("internlm3",)
 
 
 def listed():
-    rows = re.findall(r"^\| ([\w-]+) \| (.*) \|$", architectures.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return {kind: [cell == "✓" for cell in cells.split(" | ")] for kind, cells in rows}
+    page = architectures.PAGE.read_text(encoding="utf-8")
+    questions = [question.replace("_", " ") for question in architectures.QUESTIONS]
+    complete = re.search(rf"^{re.escape(architectures.COMPLETE)}(.*)\.$", page, re.MULTILINE)[1].split(", ")
+    refused = re.findall(r"^- \*\*(.+?)\*\* of (.+?): ", page, re.MULTILINE)
+    kinds = [*complete, *(kind for _, names in refused for kind in names.split(", "))]
+    refusals = {(question, kind) for question, names in refused for kind in names.split(", ")}
+    return {kind: [(question, kind) not in refusals for question in questions] for kind in kinds}
 
 
 def skip_if_too_new(kind):

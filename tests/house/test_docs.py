@@ -112,6 +112,10 @@ def test_a_notebook_is_a_page_with_what_it_shows(path, site):
     assert page.count('<div class="highlight">') >= sum(cell["cell_type"] == "code" for cell in cells)
 
 
+_LOADED = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+_AT_REST = """Promise.allSettled(
+    document.getAnimations().filter(one => one instanceof CSSTransition).map(one => one.finished)
+).then(() => null)"""
 _OVER_THE_EDGE = """(() => {
     const width = document.documentElement.clientWidth, right = one => one.getBoundingClientRect().right;
     const scrolls = one => getComputedStyle(one).overflowX === "auto";
@@ -125,19 +129,46 @@ _OVER_THE_EDGE = """(() => {
 })()"""
 
 
+_FOUND = """(async () => {
+    for (let i = 0; i < 200; i++) {
+        const links = [...document.querySelectorAll(".md-search-result__link")].map(one => one.href);
+        if (links.length) return links;
+        await new Promise(done => setTimeout(done, 50));
+    }
+    return [];
+})()"""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_pages_are_searched_from_disk(site):
+    if CHROMIUM is None:
+        pytest.skip("no chromium; .ci/run installs it")
+    with Browser() as browser:
+        browser.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        browser.call("Page.navigate", url=(site / "index.html").as_uri())
+        browser.run(_LOADED)
+        browser.run("document.querySelector('.md-search__input').focus()")
+        browser.call("Input.insertText", text="massive activations")
+        links = browser.run(_FOUND)
+        assert any("/reference/attention.html" in link for link in links), links
+        assert all(address.startswith("file:") for address in browser.requests)
+        assert not browser.problems
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_what_is_wider_than_the_page_scrolls_by_itself(site):
     if CHROMIUM is None:
         pytest.skip("no chromium; .ci/run installs it")
-    loaded = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
     with Browser() as browser:
         for page in site.rglob("*.html"):
             browser.call("Page.navigate", url=page.as_uri())
-            browser.run(loaded)
+            browser.run(_LOADED)
             for width in (1400, 400):
                 browser.resize(width)
                 browser.run("new Promise(requestAnimationFrame)")
+                browser.run(_AT_REST)
                 assert browser.run(_OVER_THE_EDGE) == [0, []], (page.name, width)
 
 

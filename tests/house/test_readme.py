@@ -1,12 +1,16 @@
-"""The README's Python examples run one after the other, and every command in the docs exists as it is shown."""
+"""The examples of the README and of the cheat sheet run one after the other, every command in the docs exists as it is
+shown, and the gallery is complete."""
 
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 import typer
 from toys import ROOT
 
-from interp.cli import app
+from interp import plots
+from interp.cli import app, main
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -24,6 +28,38 @@ def test_examples_run(capsys):
     assert names["study"].ablation["attention_before"].notna().all()
     assert names["fit"].regression.set_index("target")["adj_r2"]["-log alpha"] > 0.9
     assert set(names["found"].probes["method"]) == {"l0", "dense"}
+
+
+@pytest.fixture
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory in which runs may be written."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.usefixtures("away")
+def test_all_of_interp_runs():
+    page = (ROOT / "docs/cheat-sheet.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, "cheat-sheet.md", "exec"), names)
+            continue
+        for command in block.splitlines():
+            assert main(shlex.split(command)[1:]) == 0, command
+    assert Path("runs/mine/index.html").is_file()
+    assert Path("runs/compared/index.html").is_file()
+
+
+def test_the_gallery_has_every_figure_of_a_result():
+    page = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"`plots\.(\w+)\(", page))
+    assert shown == {path.stem for path in (ROOT / "docs/gallery").glob("*.png")}
+    not_drawn_of_tiny_gpt2 = {"massive_writers", "outlier_parts", "pruned_texts"}
+    views = {"TextMeasure", "attention_view", "probe_view", "show_images", "token_views"}
+    assert shown == set(plots.__all__) - views - not_drawn_of_tiny_gpt2
 
 
 def test_every_command_that_is_shown_exists():
