@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "reused", "shown", "total"]
+__all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "release", "reused", "shown", "total"]
 
 GIB = 2**30
 _MEMINFO, _OWN_GROUPS, _GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -19,6 +19,7 @@ _LIMITS = {
 }
 """The files with the limit and usage of a control group, and the entry for what it can give up (versions 2 and 1)."""
 _TRIM_ABOVE, _MAP_FROM, _MOST_MAPPED = -1, -3, -4  # glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX
+_NOT_NEEDED = 4  # MADV_DONTNEED of Linux
 
 
 class DoesNotFit(ValueError):
@@ -80,6 +81,13 @@ def give_back() -> None:
     library = _c_library()
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+def release(start: int, end: int) -> None:
+    """Forget what was read from a file that is mapped between these addresses, on Linux. It is read again when it is
+    used; what was written there is lost."""
+    if (library := _c_library()) is not None:
+        library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _NOT_NEEDED)
 
 
 @contextmanager

@@ -246,6 +246,19 @@ def test_what_is_done_to_the_bridge_leaves_the_model_as_it_was(monkeypatch: pyte
     assert_unchanged(hf, before)
 
 
+def test_the_bias_of_a_bart() -> None:
+    """TransformerLens adds it to the unembedding and sets it to zero in the model that it wraps."""
+    sizes = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    hf = transformers.BartForConditionalGeneration(transformers.BartConfig(vocab_size=D_VOCAB, **sizes, **heads))
+    torch.nn.init.normal_(hf.final_logits_bias)
+    before = hf.final_logits_bias.clone()
+    with pytest.warns(UserWarning, match="all weights were copied"):
+        bias = as_model(hf).b_U
+    assert torch.equal(hf.final_logits_bias, before)
+    assert torch.equal(bias, before[0])
+
+
 def test_tokenizers() -> None:
     hf, larger, other = made("gpt2"), toy_tokenizer(), toy_tokenizer()
     larger.add_tokens(["w60"])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.models.beginning import remember_beginning
 from interp.models.loading.drafts import Bridged, Draft, Hooked
-from interp.models.loading.mapped import MappedWeights
+from interp.models.loading.mapped import MappedFiles
 from interp.models.loading.pretrained import MASKED, Stored, check_finite, context_of, headless, set_buffers
 from interp.models.loading.spread import DeviceMap, Placement, placed
 from interp.models.loading.streaming import blocks_of, sampled, streamed, wide_type
@@ -44,10 +44,6 @@ transformers' own differences. These alone are no bound on wrong numbers: 1.6 na
 _OF_BLOCK = 1e-4, 5e-4
 """The largest accepted errors of a block in float32, relative to what the block adds: at the positions of a short row
 and at the last position of a long one. Between them it grows evenly, as the rounding of rotations does."""
-_MOST_READ = 1 / 12
-"""The files are mapped again when as much of the model's own size has been read from them, because what was read stays
-in memory until then."""
-_MAPPINGS_OF_TYPE = 4
 _LENGTH, _LONG = 32, 512
 _UNSUPPORTED = "TransformerLens does not support this model as it is configured"
 
@@ -66,6 +62,8 @@ def assembled(
     Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
     source = stored.checked()
+    buffers = source.named_buffers(remove_duplicate=False)
+    set_buffers(source, {name: buffer.clone() for name, buffer in buffers})  # some bridges write to them
     tokenizer = stored.tokenizer()
     batch = trial(stored.config, _LENGTH)
     rounded = _in_type(stored, dtype, batch) if dtype.itemsize < torch.float32.itemsize else None
@@ -124,16 +122,8 @@ def _in_type(stored: Stored, dtype: torch.dtype, batch: Tokens) -> Tensor:
     """What transformers' own model gives in a type (see `output`)."""
     model = stored.mapped()
     set_buffers(model, stored.buffers(dtype))
-    weights = MappedWeights(model, stored.files)
-    blocks = list(blocks_of(model))
-    last = set(blocks[:: max(len(blocks) // _MAPPINGS_OF_TYPE, 1)])
-
-    def done(block: str) -> None:
-        if block in last:  # release what was read from the files
-            for name, weight in weights.again().items():
-                model.get_parameter(name).data = weight
-
-    with streamed(model, dtype, done):
+    files = MappedFiles(model, stored.files)
+    with streamed(model, dtype, lambda block: files.release()):
         return output(model, stored.config, batch)
 
 
@@ -175,12 +165,7 @@ class _Assembly:
         self.draft = draft
         self.where = (dtype, placement)
         self.blocks = blocks_of(draft.reference)
-        self.weights = MappedWeights(draft.reference, stored.files)
-        self.most_read = (
-            _MOST_READ * dtype.itemsize * sum(parameter.numel() for parameter in draft.reference.parameters())
-        )
-        self.settled: list[str] = []
-        self.read = 0  # bytes
+        self.files = MappedFiles(draft.reference, stored.files)
 
     def check_positions(self, batch: Tokens) -> None:
         """Check one block of each kind (window, rotation, mask) on long rows, as it is and with its patterns read; and
@@ -200,12 +185,11 @@ class _Assembly:
         """Compute the output of transformers' model, in float32."""
         draft = self.draft
         watch = partial(self.compare, batch, [nullcontext])
-        with streamed(draft.reference, wide_type(draft.reference), self.finish, watch):
+        with streamed(draft.reference, wide_type(draft.reference), self.settle, watch):
             expected = output(draft.reference, self.stored.config, batch)
         for name, parameter in draft.reference.named_parameters():
-            if not name.startswith(tuple(self.settled)):
+            if not name.startswith(tuple(f"{block}." for block in self.blocks)):
                 check_finite(self.stored.source, name, parameter)
-        self.renew()
         for part in draft.parts:
             self.settle(part)
         return expected
@@ -243,19 +227,7 @@ class _Assembly:
             problem += f" at position {positions[worst % len(positions)]} (allowed {allowed[worst]:.0e})"
             raise WronglyConverted(f"{self.name} was converted wrongly: {problem}; {_UNSUPPORTED}")
 
-    def finish(self, block: str) -> None:
-        """Settle a block."""
-        self.settled.append(f"{block}.")
-        self.settle(block)
-
     def settle(self, part: str) -> None:
-        """Give a part its final weights, and map the files again when enough of them has been read."""
-        self.read += self.draft.settle(part, *self.where)
-        if self.read > self.most_read:
-            self.renew()
-
-    def renew(self) -> None:
-        """Release what was read from the files."""
-        self.read = 0
-        settled = tuple(self.settled)
-        self.draft.renew(self.weights.again(settled), settled)
+        """Give a part its final weights, and release what was read from the files."""
+        self.draft.settle(part, *self.where)
+        self.files.release()

@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -54,12 +54,8 @@ class Draft(ABC):
         """The parts of the model outside of blocks, by the names that `settle` takes."""
 
     @abstractmethod
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
-        """Give a block of the model, or one of `parts`, its final weights. Returns how many bytes they had before."""
-
-    @abstractmethod
-    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
-        """Take the weights that are not settled from another mapping of the files. `settled` are prefixes of names."""
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
+        """Give a block of the model, or one of `parts`, its final weights."""
 
 
 class Hooked(Draft):
@@ -115,21 +111,15 @@ class Hooked(Draft):
         children = self.model.named_children()
         return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
 
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
         module = self._bound(part)
         device = placement.of(part)
-        n_bytes = sum(parameter.nbytes for parameter in module.parameters())
         for name, parameter in module.named_parameters():
             parameter.data = _laid_out(name, parameter.data, dtype, device, gated=self.model.cfg.gated_mlp)
         _use_fast_gelu(module)
-        return n_bytes
-
-    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
-        for name, parameter in self.reference.named_parameters():
-            if name.startswith(settled):
+        if part not in self.parts:
+            for parameter in self.reference.get_submodule(part).parameters():
                 parameter.data = parameter.data.new_empty(1).expand(parameter.shape)  # a shape without memory
-            elif name in weights:
-                parameter.data = weights[name]
 
     def _bound(self, part: str) -> Any:
         """A part of the model whose parameters are views of the reference's weights."""
@@ -166,7 +156,6 @@ class Bridged(Draft):
         fuse(self.model)
         self.reference.set_attn_implementation(source.config._attn_implementation)  # blocks of both share a mask
         self._wrapped = source
-        self._moved = False
         parameters = set(self.reference.parameters())
         derived = set(source.parameters()) - parameters
         self._views = _views(derived, parameters)
@@ -192,27 +181,14 @@ class Bridged(Draft):
     def parts(self) -> list[str]:
         return [_REST]
 
-    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> int:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
         blocks = tuple(f"{name}." for name in blocks_of(self.reference))
-        n_bytes = 0
         for name, parameter in self.reference.named_parameters():
             if name.startswith(f"{part}.") or (part == _REST and not name.startswith(blocks)):
-                n_bytes += parameter.nbytes
-                data = parameter.data
                 parameter.data = parameter.data.to(placement.of(name), dtype)
-                self._moved = self._moved or parameter.data_ptr() != data.data_ptr()
         if part == _REST:
             for parameter in self._copies:
                 parameter.data = parameter.data.to(dtype=dtype)
-        self._renew_views()
-        return n_bytes
-
-    def renew(self, weights: Mapping[str, Tensor], settled: tuple[str, ...]) -> None:
-        if not self._moved:
-            return  # the model's own weights are those of the files
-        for name, parameter in self.reference.named_parameters():
-            if name in weights:
-                parameter.data = weights[name]
         self._renew_views()
 
     def _renew_views(self) -> None:

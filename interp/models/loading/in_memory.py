@@ -104,7 +104,7 @@ class _InMemory(Stored):
         return copy.deepcopy(self.model, shared).eval()
 
     def buffers(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        return dict(self.model.named_buffers(remove_duplicate=False))
+        return dict(self.model.named_non_persistent_buffers(remove_duplicate=False))
 
     def tokenizer(self) -> Any:
         self.config.save_pretrained(self.directory)
