@@ -33,52 +33,42 @@ def _is_ordinary(attn: Any) -> bool:
     return hooked or options or attn.compatibility_mode
 
 
-def _delegated(attn: Any, *arguments: Any, **named: Any) -> Any:
-    """Attention computed by transformers' own module, which contains the bridges of q, k, v and o."""
-    kind = PositionEmbeddingsAttentionBridge if _is_ordinary(attn) else AttentionBridge
-    return kind.forward(attn, *arguments, **named)
-
-
-def _split(attn: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
-    """Attention whose queries, keys and values the bridge computes from one matrix."""
-    mask = named.get("attention_mask")
-    config = attn.config
-    if _is_ordinary(attn) or attn.is_cross_attention or (mask is not None and mask.ndim < 4):
-        return attn.ordinary._reconstruct_attention(attn, q, k, v, **named)
-    heads = config.n_heads, getattr(config, "n_key_value_heads", None) or config.n_heads
-    q, k, v, batch, length, d_head = attn._reshape_qkv_to_heads(q, k, v, *heads)
-    if (turns := named.get("position_embeddings")) is not None:
-        q, k = attn._apply_rotary_pos_emb(q, k, *turns)
-    k, v = attn._update_kv_cache(k, v, **named)
-    inverse = getattr(config, "scale_attn_by_inverse_layer_idx", False) and attn._layer_idx is not None
-    z = scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None and attn.is_causal and k.shape[2] == length,
-        scale=d_head**-0.5 / (attn._layer_idx + 1 if inverse else 1), enable_gqa=heads[0] != heads[1],
-    )  # fmt: skip
-    return attn._apply_output_projection(attn._reshape_attn_output(z, batch, length, heads[0], d_head)), None
-
-
 class FusedPositions(PositionEmbeddingsAttentionBridge):
     """Rotary attention that computes scores and pattern only if they are read."""
 
     attention_path = "sdpa"
-    forward = _delegated
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Let transformers' own module compute attention, which contains the bridges of q, k, v and o."""
+        kind = PositionEmbeddingsAttentionBridge if _is_ordinary(self) else AttentionBridge
+        return kind.forward(self, *arguments, **named)
 
 
 class FusedJoint(JointQKVAttentionBridge):
     """Attention with one matrix for queries, keys and values that computes scores and pattern only if they are read."""
 
-    ordinary = JointQKVAttentionBridge
     attention_path = "sdpa"
-    _reconstruct_attention = _split
+
+    def _reconstruct_attention(self: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
+        mask = named.get("attention_mask")
+        config = self.config
+        if _is_ordinary(self) or self.is_cross_attention or (mask is not None and mask.ndim < 4):
+            return super()._reconstruct_attention(q, k, v, **named)
+        heads = config.n_heads, getattr(config, "n_key_value_heads", None) or config.n_heads
+        q, k, v, batch, length, d_head = self._reshape_qkv_to_heads(q, k, v, *heads)
+        if (turns := named.get("position_embeddings")) is not None:
+            q, k = self._apply_rotary_pos_emb(q, k, *turns)
+        k, v = self._update_kv_cache(k, v, **named)
+        inverse = getattr(config, "scale_attn_by_inverse_layer_idx", False) and self._layer_idx is not None
+        z = scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None and self.is_causal and k.shape[2] == length,
+            scale=d_head**-0.5 / (self._layer_idx + 1 if inverse else 1), enable_gqa=heads[0] != heads[1],
+        )  # fmt: skip
+        return self._apply_output_projection(self._reshape_attn_output(z, batch, length, heads[0], d_head)), None
 
 
-class FusedJointPositions(JointQKVPositionEmbeddingsAttentionBridge):
+class FusedJointPositions(FusedJoint, JointQKVPositionEmbeddingsAttentionBridge):
     """The same with rotary positions."""
-
-    ordinary = JointQKVPositionEmbeddingsAttentionBridge
-    attention_path = "sdpa"
-    _reconstruct_attention = _split
 
 
 _KINDS: dict[type, type] = {

@@ -10,27 +10,38 @@ import torch
 from einops import rearrange
 from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
-from transformer_lens.components import Attention, GroupedQueryAttention
+from transformer_lens.components import AbstractAttention, Attention, GroupedQueryAttention
 from transformer_lens.hook_points import HookPoint
 
 __all__ = ["FusedAttention", "FusedGroupedQueryAttention", "fuse"]
 
 
-def _forward(
-    attn: Any, query_input: Tensor, key_input: Tensor, value_input: Tensor, *arguments: Any, **options: Any
-) -> Tensor:
-    mask = options.get("additive_attention_mask")
-    unusual = [*arguments, *(value for name, value in options.items() if name != "additive_attention_mask")]
-    if any(value is not None for value in unusual) or _is_ordinary(attn):  # others: a cache, padding on the left
-        return attn.ordinary.forward(attn, query_input, key_input, value_input, *arguments, **options)
-    q, k, v = attn.calculate_qkv_matrices(query_input, key_input, value_input)
-    if attn.cfg.positional_embedding_type == "rotary":
-        q = attn.hook_rot_q(attn.apply_rotary(q))
-        k = attn.hook_rot_k(attn.apply_rotary(k))
-    q, k, v = (rearrange(heads, "batch pos head d_head -> batch head pos d_head") for heads in (q, k, v))
-    z = attn.hook_z(rearrange(_attended(attn, q, k, v, mask), "batch head pos d_head -> batch pos head d_head"))
-    W_O = rearrange(attn.W_O, "head d_head d_model -> d_model (head d_head)")
-    return linear(rearrange(z, "batch pos head d_head -> batch pos (head d_head)").to(W_O.dtype), W_O, attn.b_O)
+class _Fused(AbstractAttention):
+    attention_path = "sdpa"
+
+    def forward(
+        self, query_input: Tensor, key_input: Tensor, value_input: Tensor, *arguments: Any, **options: Any
+    ) -> Tensor:
+        mask = options.get("additive_attention_mask")
+        unusual = [*arguments, *(value for name, value in options.items() if name != "additive_attention_mask")]
+        if any(value is not None for value in unusual) or _is_ordinary(self):  # others: a cache, padding on the left
+            return super().forward(query_input, key_input, value_input, *arguments, **options)
+        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
+        if self.cfg.positional_embedding_type == "rotary":
+            q = self.hook_rot_q(self.apply_rotary(q))
+            k = self.hook_rot_k(self.apply_rotary(k))
+        q, k, v = (rearrange(heads, "batch pos head d_head -> batch head pos d_head") for heads in (q, k, v))
+        z = self.hook_z(rearrange(_attended(self, q, k, v, mask), "batch head pos d_head -> batch pos head d_head"))
+        W_O = rearrange(self.W_O, "head d_head d_model -> d_model (head d_head)")
+        return linear(rearrange(z, "batch pos head d_head -> batch pos (head d_head)").to(W_O.dtype), W_O, self.b_O)
+
+
+class FusedAttention(_Fused, Attention):
+    """`Attention` that computes scores and pattern only if they are read."""
+
+
+class FusedGroupedQueryAttention(_Fused, GroupedQueryAttention):
+    """`GroupedQueryAttention` that computes scores and pattern only if they are read."""
 
 
 def _is_ordinary(attn: Any) -> bool:
@@ -65,22 +76,6 @@ def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -
             scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], visible, **options)
         )
     return torch.cat(attended, 2)
-
-
-class FusedAttention(Attention):
-    """`Attention` that computes scores and pattern only if they are read."""
-
-    ordinary = Attention
-    attention_path = "sdpa"
-    forward = _forward
-
-
-class FusedGroupedQueryAttention(GroupedQueryAttention):
-    """`GroupedQueryAttention` that computes scores and pattern only if they are read."""
-
-    ordinary = GroupedQueryAttention
-    attention_path = "sdpa"
-    forward = _forward
 
 
 def fuse(model: Any) -> None:
