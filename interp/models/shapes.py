@@ -33,8 +33,7 @@ _MLP_WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_si
 _EAGER = ("bert", "roberta", "opt", "gptj", "gpt_neo", "bloom", "gpt_oss")
 """Kinds of models whose attention TransformerLens leaves to transformers, or that have special scores."""
 _GATES = ("gate", "wi_1", "w3")
-_DEPTHS = ("num_hidden_layers", "encoder_layers", "num_decoder_layers", "decoder_layers")
-_IN_BLOCK = re.compile(r"\.(\d+)\.")
+_IN_BLOCK = re.compile(r"\.\d+\.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +130,9 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
     d_head = size("head_dim", getattr(config, "head_dim", None) or d_model // heads)
     mlp = next((width for key in _MLP_WIDTHS if (width := getattr(config, key, None))), 4 * d_model)
     n_layers = size("num_hidden_layers", config.num_hidden_layers)
-    try:
-        sketch = _Sketch.of(config, n_layers)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-        reason = f"transformers cannot make a model of it: {error!r}"
-        raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {reason}") from error
+    empty = _empty(name, config)
+    weights = dict(empty.named_parameters())
+    of_blocks = {label: weight for label, weight in weights.items() if _IN_BLOCK.search(label)}
     stored = Stored(source, revision, config, "bridge")
     declared = getattr(config, "dtype", None)
     return Shape(
@@ -145,19 +142,19 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
         d_head=d_head,
         d_mlp=size("the width of the MLP", mlp),
         d_vocab=size("vocab_size", config.vocab_size),
-        gated=sketch.gated,
+        gated=any(part in label for label in of_blocks for part in _GATES),
         encoder=config.model_type in MASKED,
-        n_layers=config.num_hidden_layers,
-        block_weights=sketch.active,
-        parameters=stored.n_numbers or sketch.parameters,
+        n_layers=n_layers,
+        block_weights=round(_active(config, of_blocks) / n_layers),
+        parameters=stored.n_numbers or sum(weight.numel() for weight in weights.values()),
         stored=str(stored.dtype if stored.n_numbers else declared or torch.float32).removeprefix("torch."),
         tied=bool(getattr(config, "tie_word_embeddings", False)) and not headless(config),
         context=context_of(config),
-        biases=sketch.biases,
+        biases=tuple(_biases(config, weights)),
         why_no_head=NoHead.why if headless(config) else None,
         hooked=config.model_type in HOOKED,
         eager_bridge=config.model_type in _EAGER or bool(getattr(config, "attn_logit_softcapping", None)),
-        linear_scores=sketch.linear_scores,
+        linear_scores=not any([*why_not_linear(config, module)] for module in empty.modules()),
     )
 
 
@@ -168,49 +165,22 @@ def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
     return shape(name, options.get("revision"), options.get("checkpoint"))
 
 
-@dataclass(frozen=True)
-class _Sketch:
-    """Sizes read off a model of at most four blocks per stack that takes no memory: the number of weights of a block
-    that a token passes through (for an encoder-decoder, of one block of each stack), of all blocks (the fourth stands
-    for the rest, as the first ones may differ), and of the head; and whether scores are sums over dimensions."""
-
-    active: int
-    parameters: int
-    gated: bool
-    biases: tuple[Bias, ...]
-    linear_scores: bool
-
-    @classmethod
-    def of(cls, config: Any, n_layers: int) -> "_Sketch":
-        config = copy.deepcopy(config)
-        depths = {key: getattr(config, key, None) or 0 for key in _DEPTHS}
-        for key, depth in depths.items():
-            if depth:
-                setattr(config, key, min(depth, 4))
+def _empty(name: str, config: Any) -> Any:
+    """The transformers model of a config, whose weights take no memory."""
+    try:
         with torch.device("meta"):
-            model = model_class(config)(config)
-        n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
-        chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
-        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        matrices = {name for name, module in model.named_parameters() if module.ndim > 1 and "bias" not in name}
-        active = 0.0
-        parameters = sum(sizes.values())
-        last = []
-        for name, size in sizes.items():
-            match = _IN_BLOCK.search(name)
-            of_decoder = config.is_encoder_decoder and "decoder" in name
-            depth = max(depths[key] for key in _DEPTHS if ("decoder" in key) == of_decoder) or n_layers
-            if match and int(match[1]) == min(depth, 4) - 1:
-                last.append(name)
-                parameters += (depth - min(depth, 4)) * size
-                active += (name in matrices) * size * (chosen if ".experts." in name else 1) * depth / n_layers
-        return cls(
-            active=round(active),
-            parameters=parameters,
-            gated=any(part in name for name in last for part in _GATES),
-            biases=tuple(_biases(config, sizes)),
-            linear_scores=not any([*why_not_linear(config, module)] for module in model.modules()),
-        )
+            return model_class(config)(copy.deepcopy(config))
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        reason = f"transformers cannot make a model of it: {error!r}"
+        raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {reason}") from error
+
+
+def _active(config: Any, weights: Mapping[str, torch.Tensor]) -> float:
+    """The number of weights in matrices of these that a token passes through. Of experts, only some are chosen."""
+    n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
+    chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
+    matrices = [(name, weight) for name, weight in weights.items() if weight.ndim > 1 and "bias" not in name]
+    return sum(weight.numel() * (chosen if ".experts." in name else 1) for name, weight in matrices)
 
 
 def _biases(config: Any, names: Iterable[str]) -> Iterator[Bias]:
