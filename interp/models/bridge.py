@@ -10,7 +10,6 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.hooked import DECODER_NAMES
@@ -109,7 +108,7 @@ class Bridge(View):
         }
         W_U = self.model.W_U
         return HeadTensors(
-            W_U=W_U,
+            unscaled=W_U,
             norm=norm,
             eps=float(self.model.cfg.eps),
             had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
@@ -186,12 +185,6 @@ class Bridge(View):
         by_type = "layer_type" in signature(rotary.forward).parameters
         return Halves(rotary, apply, self._config.layer_types[layer] if by_type else None)
 
-    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
-        return self.model.blocks[layer].attn.W_O.detach()
-
-    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
-        return self.model.blocks[layer].mlp.W_out.detach()
-
     def run(self, batch: Read, stop: int | None) -> Any:
         arguments: dict[str, Any] = {"attention_mask": batch.mask}
         if not self.encoder:
@@ -204,12 +197,6 @@ class Bridge(View):
         if "logits_to_keep" in signature(self.wrapped.forward).parameters:
             return self.model(batch.tokens, logits_to_keep=1, **arguments)
         return self.wrapped.base_model(batch.tokens, **arguments)
-
-    def hook_points(self) -> dict[str, Any]:
-        points: dict[int, tuple[str, Any]] = {}
-        for name, point in self.model.hook_dict.items():
-            points.setdefault(id(point), (name, point))
-        return dict(points.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Return parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise
@@ -310,7 +297,7 @@ class EncoderDecoder(Bridge):
     def live_head(self) -> HeadTensors:
         head = super().live_head()
         scaled = getattr(self._config, "scale_decoder_outputs", False) and head.gamma is not None
-        return replace(head, gamma=head.gamma * head.W_U.shape[0] ** -0.5) if scaled else head
+        return replace(head, gamma=head.gamma * head.unscaled.shape[0] ** -0.5) if scaled else head
 
     def live_attention(self, layer: int) -> Attention:
         empty = self.model.W_U.new_zeros(1, 1, 1)

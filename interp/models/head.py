@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, view
 from interp.models.verify import verify_head
-from interp.models.views import BertHead, FinalNorm, HeadTensors
+from interp.models.views import HeadTensors
 from interp.support.checks import check_choice
 from interp.support.choices import Bias
 
@@ -30,8 +30,8 @@ LOAD_RAW = "load the model raw (interp.load, from_pretrained_no_processing, a br
 """What to do instead of using a folded model."""
 
 
-@dataclass(frozen=True, eq=False)
-class PredictionHead(BertHead):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PredictionHead(HeadTensors):
     """A view of the prediction head, without copies: the tensors of the model, and which biases exist.
 
     `unscaled` is the model's `W_U`, `[d_model, d_vocab]`. `gamma` and `b_ln` are the scale and bias of the final norm
@@ -42,20 +42,11 @@ class PredictionHead(BertHead):
     vocabulary.
     """
 
-    unscaled: Float[Tensor, "d_model d_vocab"]
     b_U: Float[Tensor, " d_vocab"]
+    b_last: Float[Tensor, " d_vocab"] | None
     tokenizer: Any
-    eps: float
     why_absent: dict[str, str]
-    norm: FinalNorm = None
-    folded: bool = False
-    gamma: Float[Tensor, " d_model"] | None = None
-    b_ln: Float[Tensor, " d_model"] | None = None
-    W_fc: Float[Tensor, "d_model d_model"] | None = None
-    b_fc: Float[Tensor, " d_model"] | None = None
-    b_last: Float[Tensor, " d_vocab"] | None = None
-    scale: float = 1.0
-    cap: float | None = None
+    folded: bool
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
@@ -97,11 +88,6 @@ class PredictionHead(BertHead):
     @cached_property
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
         return self.b_U if self.b_ln is None else self.embeddings.dot(self.b_ln.to(self.wide)[None])[0]
-
-    def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
-        """Return the model's logits, scaled and soft-capped, from the activation at the site `logits`."""
-        logits = unembedded if self.scale == 1 else self.scale * unembedded
-        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def refuse_cap(self, consequence: str) -> None:
         """Raise `ValueError` if the logits are soft-capped, so that an edit of them has no closed form."""
@@ -148,27 +134,20 @@ def prediction_head(model: Model) -> PredictionHead:
     """
     verify_head(model)
     tensors = view(model).head()
-    W_U, b_U = tensors.W_U, tensors.b_U
+    b_U = tensors.b_U
     if b_U is not None and tensors.scale != 1:
         b_U = tensors.scale * b_U
-    gamma, b_ln = tensors.gamma, tensors.b_ln
-    identity = gamma is not None and b_ln is not None and is_identity(gamma, b_ln)
+    identity = tensors.gamma is not None and tensors.b_ln is not None and is_identity(tensors.gamma, tensors.b_ln)
     folded = tensors.norm == "folded" or (identity and b_U is not None and tensors.W_fc is None)
+    fields = dict(vars(tensors), b_U=tensors.unscaled.new_zeros(tensors.unscaled.shape[1]) if b_U is None else b_U)
+    if folded:
+        fields.update(gamma=None, b_ln=None)
     return PredictionHead(
-        unscaled=W_U,
-        b_U=W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U,
-        tokenizer=model.tokenizer,
-        eps=tensors.eps,
-        why_absent=_why_absent(tensors, folded),
-        norm=tensors.norm,
-        folded=folded,
-        gamma=None if folded else gamma,
-        b_ln=None if folded else b_ln,
-        W_fc=tensors.W_fc,
-        b_fc=tensors.b_fc,
+        **fields,
         b_last=None if folded else b_U,
-        scale=tensors.scale,
-        cap=tensors.cap,
+        tokenizer=model.tokenizer,
+        why_absent=_why_absent(tensors, folded),
+        folded=folded,
     )
 
 

@@ -65,12 +65,6 @@ class _Hooked(View):
     def d_mlp(self) -> int | None:
         return None if self.model.cfg.attn_only or not self.model.cfg.n_layers else self.model.cfg.d_mlp
 
-    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
-        return self.model.blocks[layer].attn.W_O.detach()
-
-    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
-        return self.model.blocks[layer].mlp.W_out.detach()
-
     def live_attention(self, layer: int) -> Attention:
         if not self.encoder and self.model.cfg.attention_dir != "causal":
             raise ValueError("a HookedTransformer with bidirectional attention does not mask its padding")
@@ -105,9 +99,6 @@ class _Hooked(View):
             yield _OPTIONS["use_qk_norm"]
         if (positions := cfg.positional_embedding_type) not in ("standard", "rotary"):
             yield _POSITIONS.get(positions, f"interp does not know positions of type {positions!r}")
-
-    def hook_points(self) -> dict[str, Any]:
-        return self.model.hook_dict
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield parameters. Leaves out biases that are zero, which other implementations lack, and parameters that are
@@ -170,7 +161,7 @@ class HookedDecoder(_Hooked):
         norms = {None: None, "LN": "layer", "RMS": "rms", "RMSPre": "folded rms", "LNPre": "folded"}
         norm: Any = "rms" if cfg.final_rms and cfg.normalization_type == "LN" else norms[cfg.normalization_type]
         return HeadTensors(
-            W_U=self.model.W_U,
+            unscaled=self.model.W_U,
             b_U=self.model.b_U if self.model.b_U.any() else None,
             norm=norm,
             eps=float(cfg.eps),

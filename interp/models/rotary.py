@@ -1,10 +1,9 @@
 """RoPE: applies the rotation `R_n` or its inverse to the vector at each position n, with each library's own tables."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.views import Rotation
@@ -18,10 +17,10 @@ class Hooked(Rotation):
     def __init__(self, attn: Any) -> None:
         self._attn = attn
 
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._attn.apply_rotary(vectors)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+    def turned(self, vectors: Tensor, sign: Literal[1, -1]) -> Tensor:
+        if sign == 1:
+            rotated: Tensor = self._attn.apply_rotary(vectors)
+            return rotated
         length = vectors.shape[1]
         width = self._attn.cfg.rotary_dim
         cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
@@ -35,13 +34,7 @@ class Halves(Rotation):
     def __init__(self, rotary: Any, apply: Any, layer_type: str | None) -> None:
         self._rotary, self._apply, self._layer_type = rotary, apply, layer_type
 
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, 1)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, -1)
-
-    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+    def turned(self, vectors: Tensor, sign: Literal[1, -1]) -> Tensor:
         positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
         kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
         cos, sin = (table.to(vectors) for table in self._rotary(vectors, positions, **kind))
@@ -59,13 +52,7 @@ class Pairs(Rotation):
     def __init__(self, attn: Any) -> None:
         self._attn = attn
 
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, 1)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, -1)
-
-    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+    def turned(self, vectors: Tensor, sign: Literal[1, -1]) -> Tensor:
         table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
         sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
         turned, unturned = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]

@@ -125,8 +125,11 @@ def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
     """Return every hook on the model, with the name of its hook point, except those of one context (`level`). The lock
     keeps out hooks of other threads."""
     hooks = set()
+    names: dict[Any, str] = {}  # a hook point of a bridge has several
     with _lock_of(model):
-        for name, point in view(model).hook_points().items():
+        for name, point in model.hook_dict.items():
+            names.setdefault(point, name)
+        for point, name in names.items():
             for handle in (*point.fwd_hooks, *point.bwd_hooks):
                 if (level is None or handle.context_level != level) and not _is_of_the_library(handle):
                     hooks.add((name, id(handle.hook)))

@@ -4,9 +4,9 @@ A `TransformerBridge` may wrap an architecture that was never tested. What its v
 numbers; otherwise the question is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -185,12 +185,11 @@ def _check_head(model: Model, model_view: View) -> _Check:
         activations[name] = activation.float()
 
     def error(logits: Tensor) -> float:
-        u = Embeddings(head.W_U).dot(activations["h"].flatten(0, 1)).view_as(logits)
+        u = Embeddings(head.unscaled).dot(activations["h"].flatten(0, 1)).view_as(logits)
         u = u if head.b_U is None else u + head.b_U.float()
-        finished = head.scale * u
-        pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
+        pairs = [(head.finished(u), logits)]
         if head.norm is not None:
-            normed = _normed(head, activations["x"]) if head.W_fc is None else _encoder_norm(head, activations["x"])
+            normed = _normed(head, activations["x"])
             h = normed if head.gamma is None else normed * head.gamma.float()
             pairs.append((h if head.b_ln is None else h + head.b_ln.float(), activations["h"]))
             pairs += [(normed, activations["normed"])] if "normed" in activations else []
@@ -205,66 +204,60 @@ def _largest(errors: list[Tensor]) -> float:
 
 
 def _normed(head: HeadTensors, x: Tensor) -> Tensor:
+    if head.W_fc is not None and head.b_fc is not None:
+        return replace(head, W_fc=head.W_fc.float(), b_fc=head.b_fc.float()).encoder_norm(x)
     centred = x if head.norm == "rms" else x - x.mean(-1, keepdim=True)
     return centred / (centred.square().mean(-1, keepdim=True) + head.eps).sqrt()
 
 
-def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
-    assert head.W_fc is not None
-    assert head.b_fc is not None
-    hidden = torch.nn.functional.gelu(x @ head.W_fc.float() + head.b_fc.float())
-    return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=head.eps)
+def _linear_layers(model: Model, model_view: View) -> list[int]:
+    """The layers whose scores are sums over residual dimensions."""
+    return [layer for layer in range(model.cfg.n_layers) if not model_view.attention(layer).why_not]
 
 
-def _check_scores(model: Model, model_view: View) -> _Check:
-    attentions = ((layer, model_view.attention(layer)) for layer in range(model.cfg.n_layers))
-    layers = [(layer, attention) for layer, attention in attentions if not attention.why_not]
+def _check_layers(
+    model: Model,
+    model_view: View,
+    layers: Iterable[int],
+    sites: Sequence[Site],
+    error: Callable[[Attention, dict[Site, Tensor]], Tensor],
+) -> _Check:
+    """The largest error in some layers, each computed from the activations at these sites in float32. `attn_input`
+    stands for x, the input of W_Q and W_K."""
     errors: list[Tensor] = []
     recipe: Recipe = []
-    for layer, attention in layers:
-        activations: dict[str, Tensor] = {}
 
-        def keep(
-            activation: Tensor, hook: object, key: str, activations: dict[str, Tensor], attention: Attention
-        ) -> None:
-            activations[key] = activation.detach()
-            if len(activations) == 3:
-                errors.append(_score_error(attention, activations))
-                activations.clear()
+    def keep(activation: Tensor, hook: object, site: Site, layer: int, activations: dict[Site, Tensor]) -> None:
+        activations[site] = activation.float()
+        if len(activations) == len(sites):  # in some models the pattern comes last
+            attention = model_view.attention(layer).to(activation.device, torch.float32)
+            if "attn_input" in activations:
+                activations["attn_input"] = attention.input_of(activations["attn_input"])
+            errors.append(error(attention, activations))
+            activations.clear()
 
-        sites = {"x": "attn_input" if attention.normed_before else "resid_pre", "q": "q", "pattern": "pattern"}
-        for key, site in sites.items():
-            name = hook_name(model, site, layer)  # type: ignore[arg-type]
-            recipe.append((name, partial(keep, key=key, activations=activations, attention=attention)))
-    return _Check(recipe, lambda logits: _largest(errors), _long_enough(model_view))
-
-
-def _check_queries(model: Model, model_view: View) -> _Check:
-    attentions = ((layer, model_view.attention(layer)) for layer in range(model.cfg.n_layers))
-    errors: list[Tensor] = []
-    recipe: Recipe = []
-    for layer, attention in [(layer, attention) for layer, attention in attentions if not attention.why_not]:
-        inputs: list[Tensor] = []
-
-        def compare(q: Tensor, hook: object, inputs: list[Tensor], attention: Attention) -> None:
-            queries = q.float()
-            attention = attention.to(q.device)
-            x = _attention_input(attention, inputs.pop().float())
-            between = torch.einsum("bmd,hde->bmhe", x - x[:, :1], attention.W_Q.float())
-            errors.append((queries - queries[:, :1] - between).abs().max() / queries.abs().max().clamp(min=1))
-
-        x_name = hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer)
-        recipe.append((x_name, lambda x, hook, inputs=inputs: inputs.append(x)))
-        recipe.append((hook_name(model, "q", layer), partial(compare, inputs=inputs, attention=attention)))
+    for layer in layers:
+        activations: dict[Site, Tensor] = {}
+        for site in sites:
+            before_norm = site != "attn_input" or model_view.attention(layer).normed_before
+            name = hook_name(model, site if before_norm else "resid_pre", layer)
+            recipe.append((name, partial(keep, site=site, layer=layer, activations=activations)))
     return _Check(recipe, lambda logits: _largest(errors))
 
 
-def _attention_input(attention: Attention, activation: Tensor) -> Tensor:
-    """x in float32, from the activation at the site `attn_input`."""
-    if not attention.normed_before:
-        return activation
-    x = activation if attention.gamma is None else activation * attention.gamma.float()
-    return x if attention.ln_bias is None else x + attention.ln_bias.float()
+def _check_scores(model: Model, model_view: View) -> _Check:
+    layers = _linear_layers(model, model_view)
+    check = _check_layers(model, model_view, layers, ("attn_input", "q", "pattern"), _score_error)
+    return replace(check, length=_long_enough(model_view))
+
+
+def _check_queries(model: Model, model_view: View) -> _Check:
+    def error(attention: Attention, activations: dict[Site, Tensor]) -> Tensor:
+        x, q = activations["attn_input"], activations["q"]
+        between = torch.einsum("bmd,hde->bmhe", x - x[:, :1], attention.W_Q)
+        return (q - q[:, :1] - between).abs().max() / q.abs().max().clamp(min=1)
+
+    return _check_layers(model, model_view, _linear_layers(model, model_view), ("attn_input", "q"), error)
 
 
 def _long_enough(model_view: View) -> int:
@@ -276,24 +269,12 @@ def _long_enough(model_view: View) -> int:
 
 
 def _check_values(model: Model, model_view: View) -> _Check:
-    errors: list[Tensor] = []
-    recipe: Recipe = []
-    keys: tuple[Site, ...] = ("v", "pattern", "z")
-    for layer in range(model.cfg.n_layers):
-        activations: dict[str, Tensor] = {}
+    def error(attention: Attention, activations: dict[Site, Tensor]) -> Tensor:
+        pattern, v = activations["pattern"], activations["v"]
+        expected = torch.einsum("bhqk,bkhd->bqhd", pattern, v.repeat_interleave(pattern.shape[1] // v.shape[2], 2))
+        return (activations["z"] - expected).abs().max() / expected.abs().max().clamp(min=1)
 
-        def keep(activation: Tensor, hook: object, key: str, activations: dict[str, Tensor]) -> None:
-            activations[key] = activation.float()
-            if len(activations) == len(keys):  # in some models the pattern comes last
-                pattern, v = activations["pattern"], activations["v"]
-                v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
-                expected = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
-                errors.append((activations["z"] - expected).abs().max() / expected.abs().max().clamp(min=1))
-
-        for key in keys:
-            name = hook_name(model, key, layer)
-            recipe.append((name, partial(keep, key=key, activations=activations)))
-    return _Check(recipe, lambda logits: _largest(errors))
+    return _check_layers(model, model_view, range(model.cfg.n_layers), ("v", "pattern", "z"), error)
 
 
 def _check_neurons(model: Model, model_view: View) -> _Check:
@@ -318,11 +299,9 @@ def _check_neurons(model: Model, model_view: View) -> _Check:
     )  # fmt: skip
 
 
-def _score_error(attention: Attention, activations: dict[str, Tensor]) -> Tensor:
-    x, q, pattern = (activations[key].float() for key in ("x", "q", "pattern"))
-    attention = attention.to(x.device)
-    x = _attention_input(attention, x)
-    k = torch.einsum("bnd,hde->bnhe", x, attention.W_K.float()) + attention.b_K.float()
+def _score_error(attention: Attention, activations: dict[Site, Tensor]) -> Tensor:
+    x, q, pattern = (activations[site] for site in ("attn_input", "q", "pattern"))
+    k = torch.einsum("bnd,hde->bnhe", x, attention.W_K) + attention.b_K
     if attention.rotation is not None:
         q, k = attention.rotation.forth(q), attention.rotation.forth(k)
     k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)

@@ -6,7 +6,7 @@ differ.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Attention", "BertHead", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
+__all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
 __all__ += ["memory_order"]
 
 if TYPE_CHECKING:
@@ -51,34 +51,26 @@ def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
 class _Tensors:
     def detached(self) -> Self:
         """Return the same tensors, without gradients."""
+        return self._changed(Tensor.detach)
+
+    def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return the same tensors on a device, in a type."""
+        return self._changed(lambda tensor: tensor.to(device, dtype))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Self:
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: tensor.detach() for name, tensor in tensors.items()})
-
-
-class BertHead:
-    """The dense layer and the norm before BERT's unembedding."""
-
-    W_fc: Float[Tensor, "d_model d_model"] | None
-    b_fc: Float[Tensor, " d_model"] | None
-    eps: float
-
-    def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
-        """Compute `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the norm before `·γ + b`."""
-        assert self.W_fc is not None
-        assert self.b_fc is not None
-        hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
-        return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
 
 
 @dataclass(frozen=True, eq=False)
-class HeadTensors(_Tensors, BertHead):
+class HeadTensors(_Tensors):
     """The tensors of a prediction head. A tensor that the head does not have is None.
 
-    The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` if there is a cap. `b_U` is None if it
-    is zero. `had_bias` says that the `b_U` of a folded model may contain more than b_LN W_U.
+    The logits are `scale · (h unscaled + b_U)`, and then `cap · tanh(logits / cap)` if there is a cap. `b_U` is None if
+    it is zero. `had_bias` says that the `b_U` of a folded model may contain more than b_LN W_U.
     """
 
-    W_U: Float[Tensor, "d_model d_vocab"]
+    unscaled: Float[Tensor, "d_model d_vocab"]
     b_U: Float[Tensor, " d_vocab"] | None
     norm: FinalNorm
     eps: float
@@ -90,15 +82,33 @@ class HeadTensors(_Tensors, BertHead):
     scale: float = 1.0
     cap: float | None = None
 
+    def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
+        """Compute BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the norm before `·γ + b`."""
+        assert self.W_fc is not None
+        assert self.b_fc is not None
+        hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
+        return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
+
+    def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
+        """Return the model's logits, scaled and soft-capped, from the activation at the site `logits`."""
+        logits = unembedded if self.scale == 1 else self.scale * unembedded
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
 
 class Rotation(ABC):
     """RoPE of a layer: `R_n` for the vector at each position n."""
 
-    @abstractmethod
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]: ...
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self.turned(vectors, 1)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self.turned(vectors, -1)
 
     @abstractmethod
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]: ...
+    def turned(
+        self, vectors: Float[Tensor, "batch pos head d_head"], sign: Literal[1, -1]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Rotate vectors by their positions, or with sign −1 back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,10 +138,6 @@ class Attention(_Tensors):
             return activation
         x = activation if self.gamma is None else activation * self.gamma.to(activation.device)
         return (x if self.ln_bias is None else x + self.ln_bias.to(activation.device)).to(self.W_K.dtype)
-
-    def to(self, device: torch.device) -> "Attention":
-        names = ("W_Q", "W_K", "b_K", "gamma", "ln_bias")
-        return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})
 
 
 @runtime_checkable
@@ -237,11 +243,11 @@ class View(ABC):
     def attention(self, layer: int) -> Attention:
         return self.live_attention(layer).detached()
 
-    @abstractmethod
-    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]: ...
+    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
+        return self.model.blocks[layer].attn.W_O.detach()
 
-    @abstractmethod
-    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]: ...
+    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
+        return self.model.blocks[layer].mlp.W_out.detach()
 
     @abstractmethod
     def run(self, batch: Read, stop: int | None) -> Any:
@@ -259,10 +265,6 @@ class View(ABC):
         None also runs the prediction head and returns the logits. With layer n_layers, only the head runs, on any
         positions."""
         raise NotImplementedError
-
-    @abstractmethod
-    def hook_points(self) -> dict[str, Any]:
-        """Return every hook point once, under one of its names."""
 
     @abstractmethod
     def parameters(self) -> Iterator[tuple[str, Tensor]]:

@@ -187,7 +187,7 @@ def test_what_is_zero_in_the_input_of_the_unembedding_stays_zero(name, dims, mod
     for found in others:
         torch.testing.assert_close(found, first, atol=1e-6, rtol=0)
     edited = view(model).copied()  # with a matrix whose rows along these directions are zero
-    W_U = view(edited).head().W_U.double()
+    W_U = view(edited).head().unscaled.double()
     removed = torch.from_numpy(dims.get("basis", np.eye(16))[dims["dims"]])
     seen: dict[str, torch.Tensor] = {}
     logits(model, other + hooks.capture(model, "head_input", seen))
