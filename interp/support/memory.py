@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 __all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "release", "reused", "shown", "total"]
 
 GIB = 2**30
-_MEMINFO, _OWN_GROUPS, _GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
 _LIMITS = {
     "memory.max": ("memory.current", "inactive_file"),
@@ -29,8 +31,8 @@ class DoesNotFit(ValueError):
 def available(device: str = "cpu") -> int:
     """Return the number of bytes that a process can still take without swapping.
 
-    On Linux this is `MemAvailable`, or what is left of the limits of the process's control groups (a container, a
-    cluster job) if that is less. On other systems it is the whole memory. On a GPU, `torch.cuda.mem_get_info` tells.
+    This is what psutil says, or on Linux what is left of the limits of the process's control groups (a container, a
+    cluster job) if that is less. On a GPU, `torch.cuda.mem_get_info` tells.
 
     Examples:
         >>> 0 < available() <= total()
@@ -38,7 +40,7 @@ def available(device: str = "cpu") -> int:
     """
     if device.startswith("cuda"):
         return _of_gpu(device)[0]
-    free = _meminfo().get("MemAvailable", _physical())
+    free = psutil.virtual_memory().available
     return max(0, min([free, *(limit - used for limit, used in _groups())]))
 
 
@@ -52,7 +54,7 @@ def total(device: str = "cpu") -> int:
     """
     if device.startswith("cuda"):
         return _of_gpu(device)[1]
-    return min([_meminfo().get("MemTotal", _physical()), *(limit for limit, _ in _groups())])
+    return min([psutil.virtual_memory().total, *(limit for limit, _ in _groups())])
 
 
 def peak() -> int:
@@ -139,17 +141,6 @@ def _of_gpu(device: str) -> tuple[int, int]:
 
     free, total = torch.cuda.mem_get_info(device)
     return free, total
-
-
-def _physical() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _meminfo() -> dict[str, int]:
-    if not _MEMINFO.is_file():
-        return {}
-    lines = (line.split() for line in _MEMINFO.read_text(encoding="utf-8").splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
 def _groups() -> Iterator[tuple[int, int]]:
