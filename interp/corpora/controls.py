@@ -11,7 +11,7 @@ word types.
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
@@ -29,7 +29,7 @@ _DRAWN: dict[Swap, str] = {"words": "control", "numbers": "control-numbers"}
 _OTHER = "9"  # no template has a word with this number
 
 
-def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500, seed: int = 0) -> DataFrame:
+def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500) -> DataFrame:
     """Make control pairs for bundled tasks: the good sentences of each task, with one word or one number swapped.
 
     Returns a table like that of `interp.corpora.pairs.generate`, with the names of the tasks. Which words are called
@@ -40,7 +40,6 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
         swap: `"words"` swaps a word (a name, if there is one), and `"numbers"` swaps the number in "In chapter …,",
             which is put before the sentence.
         n_per_task: the number of pairs per task.
-        seed: the seed for all random choices.
 
     Raises ValueError for a task without templates (only bundled tasks have them), for another `swap`, and for an
     `n_per_task` below 1 or above what the templates can make.
@@ -57,10 +56,11 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
     rows: list[tuple[str, ...]] = []
     for task in known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
         entry = LEXICON["tasks"][task]
-        rng = random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
+        rng = random.Random(f"0-{task}-{_DRAWN[swap]}")
         halves: dict[str, frozenset[str]] = {}
         templates = [_Swapped(_good_half(text, swap), halves, rng) for text in entry["templates"]]
-        pairs = list(islice(_drawn_pairs(templates, rng), n_per_task))
+        different = (pair for pair in draw(templates, rng) if pair[0] != pair[1])
+        pairs = list(islice(different, n_per_task))
         if len(pairs) < n_per_task:
             problem = f"n_per_task is {n_per_task}, but a control of {task!r} has {len(pairs)} different pairs"
             raise ValueError(f"{problem}; ask for {len(pairs)} or fewer, or leave the task out")
@@ -89,11 +89,6 @@ def controls_of(pairs: DataFrame) -> dict[Swap, DataFrame]:
         tables = [swapped([task], swap=swap, n_per_task=n).assign(UID=uid) for uid, task in bundled.items()]
         controls[swap] = concat(tables)
     return controls
-
-
-def _drawn_pairs(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """The pairs whose two words are in different halves."""
-    return (pair for pair in draw(templates, rng) if pair[0] != pair[1])
 
 
 def _good_half(text: str, swap: Swap) -> str:

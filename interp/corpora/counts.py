@@ -55,20 +55,12 @@ def count_unigrams(
     return counted
 
 
-def added_unigrams(
-    model: Model,
-    sources: Sequence[Unigrams | Source],
-    *,
-    column: str | None = None,
-    limit: int | None = None,
-    separator: str = "",
-    processes: int = 1,
-) -> Unigrams:
+def added_unigrams(model: Model, sources: Sequence[Unigrams | Source], *, processes: int = 1) -> Unigrams:
     """Add up the unigram counts of several corpora, some of which may have been counted before.
 
     Args:
-        sources: counts, files of counts, and anything that `count_unigrams` takes.
-        column, limit, separator: options for each corpus that is not loaded yet; see `interp.corpora.load`.
+        sources: counts, files of counts, and anything that `count_unigrams` takes. Use `interp.corpora.load` to choose
+            a column, a limit or a separator.
         processes: see `interp.corpora.unigrams.count`.
 
     Raises ValueError if there are no sources, for counts of another vocabulary or tokenizer, and as `count_unigrams`
@@ -93,7 +85,7 @@ def added_unigrams(
         if isinstance(source, str | os.PathLike) and is_counts(str(source)):
             part = unigrams.load(source)
         elif not isinstance(source, Unigrams | Corpus):
-            part = load(source, column=column, limit=limit, separator=separator)
+            part = load(source)
         parts.append(checked(model, part) if isinstance(part, Unigrams) else part)
     counted = (
         part if isinstance(part, Unigrams) else count_unigrams(model, part, processes=processes) for part in parts

@@ -18,9 +18,7 @@ from interp.support.checks import check_token_ids, list_of_strings, whole_number
 __all__ = ["teacher_forced"]
 
 
-def teacher_forced(
-    model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int | None = None
-) -> Batches:
+def teacher_forced(model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 16) -> Batches:
     """Make batches in which the decoder reads the true target, and predicts each of its tokens from the tokens before
     it and from the source.
 
@@ -29,7 +27,7 @@ def teacher_forced(
 
     Args:
         sources, targets: equally many texts, in the same order.
-        batch_size: pairs per batch. Default: 16.
+        batch_size: pairs per batch.
 
     Raises:
         ValueError: the model is not an encoder-decoder or has no tokenizer; there are no pairs; a source has no target;
@@ -56,7 +54,7 @@ def teacher_forced(
     sources, targets = list_of_strings(sources, "sources"), list_of_strings(targets, "targets")
     if len(sources) != len(targets) or not sources:
         raise ValueError(f"expected a target for each source, found {len(sources)} sources and {len(targets)} targets")
-    size = whole_number(16 if batch_size is None else batch_size, "batch_size", least=1)
+    size = whole_number(batch_size, "batch_size", least=1)
     read, written = (list(tokenizer(texts, verbose=False)["input_ids"]) for texts in (sources, targets))
     start = view(model).wrapped.config.decoder_start_token_id
     for side, texts, rows in (("source", sources, read), ("target", targets, written)):

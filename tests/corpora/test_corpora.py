@@ -303,7 +303,7 @@ def test_counts_that_are_added(load_toy, texts, tmp_path):
             added = corpora.counts.added_unigrams(model, [first, rest])
             assert (added.counts == whole.counts).all()
             assert added.tokenizer == whole.tokenizer is not None
-    limited = corpora.counts.added_unigrams(model, [texts, half], limit=5)
+    limited = corpora.counts.added_unigrams(model, [corpora.load(texts, limit=5), half])
     assert (limited.counts == 2 * half.counts).all()
     unknown = corpora.counts.added_unigrams(model, [half, Unigrams(half.counts, "from anywhere")])
     assert unknown.tokenizer is None, "the tokenizer of one part is unknown"
