@@ -74,15 +74,13 @@ def is_comma_or_period(text: str) -> bool:
         [True, True, True, False, False]
     """
     character = text.strip()
-    return len(character) == 1 and (
-        _is_comma(character) or (bool(_ENDS.match(character)) and not _asks_or_exclaims(character))
-    )
+    if len(character) != 1:
+        return False
+    name = unicodedata.name(character, "")
+    asks_or_exclaims = any(word in name for word in ("QUESTION", "EXCLAMATION", "INTERROBANG"))
+    return _is_comma(character) or (bool(_ENDS.match(character)) and not asks_or_exclaims)
 
 
 def _is_comma(character: str) -> bool:
     name = unicodedata.name(character, "")
     return unicodedata.category(character)[0] == "P" and "COMMA" in name and "QUOTATION" not in name
-
-
-def _asks_or_exclaims(character: str) -> bool:
-    return any(word in unicodedata.name(character, "") for word in ("QUESTION", "EXCLAMATION", "INTERROBANG"))

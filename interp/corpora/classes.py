@@ -160,13 +160,10 @@ class _Assigned:
     def _read_vocabulary(self, *, by_position: bool) -> None:
         free = (self.table == self.other).nonzero().flatten().tolist()
         texts = self.spelling.texts(free)
-        without_text = [token_id for token_id, text in zip(free, texts, strict=True) if text is None]
-        in_parts = self.spelling.in_parts(without_text)
-        self.where_it_stands[without_text] = torch.tensor(in_parts, dtype=torch.bool)
-        for token_id, text in zip(free, texts, strict=True):
-            if text is not None and by_position:
-                self.where_it_stands[token_id] = True
-            elif text is not None:
+        for token_id, text, token_bytes in zip(free, texts, self.spelling.said(free), strict=True):
+            if text is None or by_position:
+                self.where_it_stands[token_id] = token_bytes is not None  # otherwise it has no text anywhere
+            else:
                 self.table[token_id] = self._number(text, 0)
 
     def _number(self, text: str, position: int) -> int:

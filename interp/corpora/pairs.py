@@ -23,7 +23,7 @@ from typing import Any
 
 from pandas import NA, DataFrame
 
-from interp.corpora.files import UNNAMED, Table, frame_table, opened
+from interp.corpora.files import UNNAMED, Table, frame_table, opened, shortened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.support.choices import Several, listed
@@ -221,11 +221,13 @@ def read(
         name = repr(str(source))
         tables = _from_hub(str(source), tasks) if published else _from_files(Path(source))
     rows: list[tuple[str, ...]] = []
-    unused: dict[str, bool] = {}  # and whether it looks like the task, where there is none
+    unused: dict[str, bool] = {}  # and whether it looks like the task of a pair, which no column is
     for table, default_task in tables:
         names = _columns(table, named)
         rows += _checked(table, default_task, names)
-        unused |= _unread_columns(table, names)
+        for column, _ in table.columns:
+            if column not in names.values():
+                unused[column] = "UID" not in names and bool(_LIKE_A_TASK.fullmatch(column.lower()))
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair per row")
@@ -245,20 +247,13 @@ def read(
     return PairTable(pairs, title, tuple(unused), () if is_published else tuple(_caveats(name, unused)))
 
 
-def _unread_columns(table: Table, names: Mapping[str, str]) -> dict[str, bool]:
-    """The columns of a table that are not read, and whether each may be the task of a pair, which no column is."""
-    unread = [name for name, _ in table.columns if name not in names.values()]
-    return {name: "UID" not in names and bool(_LIKE_A_TASK.fullmatch(name.lower())) for name in unread}
-
-
 def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
     """What to know about columns that were not read. Nothing is said of data with all columns of published pairs."""
     for column in [column for column, is_like_a_task in unused.items() if is_like_a_task]:
         problem = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
         yield f"{problem}; to tell these tasks apart, name it with {argument('task', column)}"
     if unread := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
-        listing = ", ".join(" ".join(column.split())[:60] for column in unread[:20]) + ", …" * (len(unread) > 20)
-        yield f"{name} has columns that were not read: {listing}"
+        yield f"{name} has columns that were not read: {shortened(unread)}"
 
 
 def sentences_of(pairs: DataFrame) -> list[str]:

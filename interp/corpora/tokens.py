@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.models.spelling import special_ids
 from interp.support.checks import warn
 
-__all__ = ["Counted", "Tokens", "special_ids", "tokens_of", "unknown_id"]
+__all__ = ["Counted", "Tokens", "tokens_of", "unknown_id"]
 
 MOST_KEPT = 2**28  # the most tokens that are kept, one gigabyte
 _ENOUGH = 10_000  # reading stops after this many tokens if all of them are unknown
@@ -32,17 +33,6 @@ def unknown_id(tokenizer: Any) -> int | None:
     token_id = getattr(tokenizer, "unk_token_id", None)
     special_tokens = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
     return None if token_id is None or token_id in special_tokens else int(token_id)
-
-
-def special_ids(tokenizer: Any) -> list[int]:
-    """Return the ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template, without the
-    unknown one."""
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    special = {
-        *getattr(tokenizer, "all_special_ids", ()),
-        *(number for number, token in added.items() if token.special),
-    }
-    return sorted(special - {unknown_id(tokenizer)})
 
 
 @dataclass(frozen=True)
@@ -61,10 +51,11 @@ class Counted:
 
     @classmethod
     def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any) -> "Counted":
-        numbers, counts = np.unique(ids[np.isin(ids, special_ids(tokenizer))], return_counts=True)
+        unknown = unknown_id(tokenizer)
+        special = sorted(special_ids(tokenizer) - {unknown})
+        numbers, counts = np.unique(ids[np.isin(ids, special)], return_counts=True)
         names = tokenizer.convert_ids_to_tokens(numbers.tolist()) if len(numbers) else []
-        special = dict(zip(names, counts.tolist(), strict=True))
-        return cls(ids.size, int((ids == unknown_id(tokenizer)).sum()), special)
+        return cls(ids.size, int((ids == unknown).sum()), dict(zip(names, counts.tolist(), strict=True)))
 
     def __add__(self, other: "Counted") -> "Counted":
         special = dict(Counter(self.special) + Counter(other.special))

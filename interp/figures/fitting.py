@@ -163,17 +163,10 @@ def _sides(note: Any, box: Any) -> list[tuple[float, float]]:
     if note.xycoords != ("data", "data"):
         return []
     x, y = note.axes.transData.transform(note.xy)
-    rightwards, leftwards = x + 3 - box.x0, x - 3 - box.x1
-    up, down = y - (box.y0 + box.y1) / 2, y - 3 - box.y1
-    return [
-        (0.0, down),
-        (leftwards, up),
-        (rightwards, up),
-        (leftwards, 0.0),
-        (rightwards, 0.0),
-        (leftwards, down),
-        (rightwards, down),
-    ]
+    sideways = (x - 3 - box.x1, x + 3 - box.x0)
+    level = y - (box.y0 + box.y1) / 2
+    below = y - 3 - box.y1
+    return [(0.0, below), *((across, up) for up in (level, 0.0, below) for across in sideways)]
 
 
 def _overlap(boxes: list[Any]) -> bool:

@@ -182,8 +182,10 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
         for note in (candidate for candidate in figure.layout.annotations if _lies_on(plot, candidate)):
             if str(note.xref).endswith("domain") and note.y in levels:
                 handles.setdefault(note.text, (levels[note.y], words(note.text)))
+            elif str(note.xref).endswith("domain") and str(note.yref).endswith("domain") and note.y == 1:
+                plot.axes.set_title(words(note.text), pad=3)
             else:
-                _note(plot, note)
+                draw_note(plot, note)
     if style == "titled":
         title = figure.layout.title
         lines = [folded(words(text), width) for text in (title.text, title.subtitle.text) if text]
@@ -255,15 +257,6 @@ def _lies_on(plot: Plot, item: Any) -> bool:
     plot_refs = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
     refs = {str(getattr(item, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
     return bool(refs & plot_refs) and refs <= plot_refs | {"paper"}
-
-
-def _note(plot: Plot, note: Any) -> None:
-    """Draw a note at its place, or above the axes if it is the name of a panel."""
-    is_name = str(note.xref).endswith("domain") and str(note.yref).endswith("domain") and note.y == 1
-    if is_name:
-        plot.axes.set_title(words(note.text), pad=3)
-    else:
-        draw_note(plot, note)
 
 
 def _in_legend(figure: go.Figure, trace: Any) -> bool:

@@ -8,6 +8,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from interp.models.sites import Model, view
 from interp.support import memory
 
@@ -18,6 +20,7 @@ __all__ = [
     "TOKENS_PER_ROW",
     "Widths",
     "default_rows",
+    "floating_type",
     "room_for_batches",
     "weights_of",
     "widths",
@@ -34,6 +37,15 @@ TOKENS_PER_ROW = 1_024
 _TOKENS_PER_BATCH = 4_096
 _LOGITS_PER_BATCH = 2**26
 _OF_ROOM = 0.5
+
+
+def floating_type(dtype: torch.dtype | str) -> torch.dtype:
+    """Return a floating-point type, given by its name or as it is. Raises ValueError for anything else."""
+    named = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(named, torch.dtype) or not named.is_floating_point:
+        expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
+        raise ValueError(f"dtype must be {expected}, found {named!r}")
+    return named
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,24 +45,17 @@ def set_origin(model: Any, source: Origin) -> None:
     model.interp_origin = source
 
 
-_caches: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
+_HASHES: ContextVar[WeakKeyDictionary[Model, str] | None] = ContextVar("hashes", default=None)
 
 
 @contextmanager
 def reading_once() -> Iterator[None]:
     """A context in which weights are hashed only once. Nothing is remembered afterwards."""
-    token = _caches.set(WeakKeyDictionary() if _caches.get() is None else _caches.get())
+    token = _HASHES.set(WeakKeyDictionary() if _HASHES.get() is None else _HASHES.get())
     try:
         yield
     finally:
-        _caches.reset(token)
-
-
-def _cache_of(model: Model) -> dict[str, Any]:
-    """What was computed of the weights of a model while `reading_once` lasts."""
-    check_model(model)
-    caches = _caches.get()
-    return {} if caches is None else caches.setdefault(model, {})
+        _HASHES.reset(token)
 
 
 def weight_hash(model: Model) -> str:
@@ -70,17 +63,20 @@ def weight_hash(model: Model) -> str:
 
     A `HookedTransformer` or `HookedEncoder` and a `TransformerBridge` with the same weights have the same hash.
     """
-    cache = _cache_of(model)
-    if "hash" not in cache:
-        digest = xxhash.xxh3_128()
-        named = dict(view(model).parameters())
-        gated = any(name.endswith("W_gate") for name in named)
-        for name, parameter in sorted(named.items()):
-            digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-            laid_out = parameter.permute(memory_order(name, parameter.ndim, gated=gated))
-            digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        cache["hash"] = digest.hexdigest()
-    return str(cache["hash"])
+    check_model(model)
+    hashes = _HASHES.get()
+    if hashes is not None and model in hashes:
+        return hashes[model]
+    digest = xxhash.xxh3_128()
+    named = dict(view(model).parameters())
+    gated = any(name.endswith("W_gate") for name in named)
+    for name, parameter in sorted(named.items()):
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        laid_out = parameter.permute(memory_order(name, parameter.ndim, gated=gated))
+        digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    if hashes is not None:
+        hashes[model] = digest.hexdigest()
+    return digest.hexdigest()
 
 
 def n_parameters(model: Model) -> int:

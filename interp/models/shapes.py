@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from interp.models.bridge import why_not_linear
-from interp.models.footprint import TOKENS_PER_ROW, Widths
+from interp.models.footprint import TOKENS_PER_ROW, Widths, floating_type
 from interp.models.hooked import NoHead
 from interp.models.loading.pretrained import (
     HOOKED,
@@ -77,12 +77,7 @@ class Shape(Widths):
     def dtype(self, requested: str | None) -> torch.dtype:
         """Return the type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not
         a floating-point type."""
-        name = self.stored if requested == "auto" else requested or "float32"
-        dtype = getattr(torch, name, None)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
-            raise ValueError(f"dtype must be {expected}, found {name!r}")
-        return dtype
+        return floating_type(self.stored if requested == "auto" else requested or "float32")
 
     def backend(self, requested: Backend | None) -> Backend:
         """Return the backend that `interp.load` uses, if TransformerLens can convert the model."""

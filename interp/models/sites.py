@@ -33,7 +33,9 @@ def view(model: Any) -> View:
     for cls in type(model).__mro__:
         if cls.__name__ in _VIEWS and cls.__module__.partition(".")[0] == "transformer_lens":
             kind = _VIEWS[cls.__name__]
-            return EncoderDecoder(model) if kind is Bridge and _has_encoder(model) else kind(model)
+            if kind is Bridge and getattr(model.original_model.config, "is_encoder_decoder", False):
+                return EncoderDecoder(model)
+            return kind(model)
     if type(model).__name__ == "RemoteBridge":
         raise TypeError("a RemoteBridge runs its model elsewhere and has no weights; boot a TransformerBridge instead")
     class_name = f"{type(model).__module__}.{type(model).__name__}"
@@ -46,10 +48,6 @@ def how_to_load(model: object) -> str:
     else."""
     remedy = "call interp.models.as_model(model, tokenizer) once and give what it returns"
     return remedy if hasattr(model, "save_pretrained") else ""
-
-
-def _has_encoder(bridge: Any) -> bool:
-    return bool(getattr(bridge.original_model.config, "is_encoder_decoder", False))
 
 
 def check_model(model: object) -> None:

@@ -5,8 +5,6 @@ then up to 1e-5 too small, and that of 262,144 up to 3e-4. So a block of types a
 summed there, and `Z = Σ exp(logit)` is as exact as the exponentials, 6e-8.
 """
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -58,7 +56,9 @@ def over_types(
     """
     n = 0 if weights is None else len(weights)
     sums = values.new_zeros(1 + n, len(values), dtype=torch.float64)
-    for types in _blocks(values):
+    step = max(1, _ELEMENTS_AT_ONCE // max(1, len(values)))
+    for start in range(0, values.shape[1], step):
+        types = slice(start, start + step)
         block = values[:, types].double()
         sums[0] += block.sum(1)
         if weights is not None:
@@ -92,8 +92,3 @@ def log_partition(logits: Float[Tensor, "pos types"]) -> Float[Tensor, " pos"]:
     """
     e, offset = exponentials(logits)
     return over_types(e)[0].log() + offset[:, 0]
-
-
-def _blocks(values: Float[Tensor, "pos types"]) -> Iterator[slice]:
-    step = max(1, _ELEMENTS_AT_ONCE // max(1, len(values)))
-    return (slice(start, start + step) for start in range(0, values.shape[1], step))

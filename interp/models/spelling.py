@@ -16,7 +16,7 @@ from tokenizers import decoders, models
 
 from interp.models.sites import Model
 
-__all__ = ["Spelling", "token_names"]
+__all__ = ["Spelling", "special_ids", "token_names"]
 
 _KEPT = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _BYTE_LEVEL = {chr(byte): byte for byte in _KEPT}
@@ -49,12 +49,8 @@ class Spelling:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         listed = {} if backend else {token_id: token for token, token_id in tokenizer.get_vocab().items()}
         self._token_of: Callable[[int], str | None] = backend.id_to_token if backend else listed.get
-        added = tokenizer.added_tokens_decoder
-        self._special = {
-            *tokenizer.all_special_ids,
-            *(token_id for token_id, added_token in added.items() if added_token.special),
-        }
-        self._verbatim = {*added} - self._special
+        self._special = special_ids(tokenizer)
+        self._verbatim = {*tokenizer.added_tokens_decoder} - self._special
         joined = _joined(tokenizer)
 
         def makes(tokens: Sequence[str], text: str) -> bool:
@@ -81,10 +77,6 @@ class Spelling:
         """Return the text of each token by itself, including spaces. It is None for a special token, for an id without
         a token, and for a token with only some of the bytes of a character."""
         return [None if token_bytes is None else _decoded(token_bytes) for token_bytes in self.said(ids)]
-
-    def in_parts(self, ids: Sequence[int]) -> list[bool]:
-        """Return which tokens contain only some of the bytes of a character."""
-        return [token_bytes is not None and _decoded(token_bytes) is None for token_bytes in self.said(ids)]
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
         """Return the text of each token in its context: like `texts`, but a token with some of the bytes of a character
@@ -155,6 +147,12 @@ class Spelling:
 
     def _continues_word(self, token_id: int, token: str) -> bool:
         return self._continues and len(token) > 2 and token.startswith("##") and token_id not in self._verbatim
+
+
+def special_ids(tokenizer: Any) -> set[int]:
+    """Return the ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {*getattr(tokenizer, "all_special_ids", ()), *(number for number, token in added.items() if token.special)}
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:

@@ -205,12 +205,9 @@ class View(ABC):
     def attention_path(self) -> Literal["sdpa", "eager"]:
         """Whether blocks compute attention with `scaled_dot_product_attention`, without an array of queries × keys,
         when scores and pattern are not read."""
-        attentions = (getattr(block, "attn", None) for block in getattr(self.model, "blocks", ()))
-        return (
-            "sdpa"
-            if {getattr(attention, "attention_path", "eager") for attention in attentions} == {"sdpa"}
-            else "eager"
-        )
+        attentions = [getattr(block, "attn", None) for block in getattr(self.model, "blocks", ())]
+        fused = [getattr(attention, "attention_path", "eager") == "sdpa" for attention in attentions]
+        return "sdpa" if fused and all(fused) else "eager"
 
     @property
     @abstractmethod

@@ -3,8 +3,7 @@
 import copy
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -43,7 +42,8 @@ def config_of(path: str | os.PathLike[str]) -> Any:
 def read_with(cls: Any, path: str | os.PathLike[str], **options: Any) -> Any:
     """Return what the `from_pretrained` of a class of transformers reads from a GGUF file. Other files of its
     directory, such as another tokenizer, are not read."""
-    with _linked_alone(path) as directory, redirect_stderr(StringIO()):  # without its progress bar
+    with TemporaryDirectory(prefix="gguf-") as directory, redirect_stderr(StringIO()):  # without its progress bar
+        (Path(directory) / _NAME).symlink_to(os.path.abspath(path))
         return cls.from_pretrained(directory, gguf_file=_NAME, trust_remote_code=False, **options)
 
 
@@ -51,14 +51,6 @@ def _version(path: str | os.PathLike[str]) -> tuple[str, int, int]:
     """A file, and what changes when it is written again."""
     status = os.stat(path)
     return os.path.abspath(path), status.st_size, status.st_mtime_ns
-
-
-@contextmanager
-def _linked_alone(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A directory in which there is only a link to the file."""
-    with TemporaryDirectory(prefix="gguf-") as directory:
-        (Path(directory) / _NAME).symlink_to(os.path.abspath(path))
-        yield directory
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 import transformers
 
+from interp.models.footprint import floating_type
 from interp.models.identity import Origin, set_origin
 from interp.models.loading.assembly import WronglyConverted, assembled
 from interp.models.loading.conversion import adapter_hash, converted
@@ -101,11 +102,8 @@ def load(
     if not isinstance(name_or_path, str | os.PathLike):
         remedy = how_to_load(name_or_path) or "give a string"
         raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; {remedy}")
-    if isinstance(dtype, str) and dtype != "auto":
-        dtype = getattr(torch, dtype, dtype)
-    if dtype not in (None, "auto") and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
-        raise ValueError(f"dtype must be {expected}, found {dtype!r}")
+    if dtype != "auto":
+        dtype = floating_type(dtype or torch.float32)
     if backend is not None:
         check_choice("backend", backend, get_args(Backend))
     if device_map is not None:
@@ -124,7 +122,7 @@ def load(
         with quiet():
             stored = Stored(source, revision, read_config(source, revision), "bridge")
             stored = temporary.enter_context(converted(name, stored, folder))
-        model, parity = _loaded(name, stored, backend, dtype or torch.float32, where)
+        model, parity = _loaded(name, stored, backend, dtype, where)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
     memory.give_back()
@@ -201,16 +199,14 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
 @contextmanager
 def quiet() -> Iterator[None]:
     """A context without the libraries' messages during loading. What matters is checked and raised."""
-    levels = {logger: logger.level for logger in (logging.getLogger(), logging.getLogger("transformers"))}
+    disabled = logging.root.manager.disable
     progress_bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(action="ignore"):
-            for logger in levels:
-                logger.setLevel(logging.ERROR)
             yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        logging.disable(disabled)
         if progress_bars:
             transformers.utils.logging.enable_progress_bar()

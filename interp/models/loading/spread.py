@@ -1,7 +1,7 @@
 """A model on several devices: which of them each of its parts is on, and how activations get from one to the next."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -62,17 +62,13 @@ class Placement:
         inside = {id(part) for block in blocks.values() for part in block.modules()}
         entered = dict(blocks)
         for name, submodule in wrapped.named_modules():
-            if any(True for _ in _tensors(submodule)) and not inside & set(map(id, submodule.modules())):
+            tensors = [*submodule.parameters(), *submodule.buffers()]
+            if tensors and not inside & set(map(id, submodule.modules())):
                 entered[name] = submodule
         for name, module in entered.items():
             module.register_forward_pre_hook(partial(_bring, self.of(_transformers_name(name))), with_kwargs=True)
         model.cfg.device = str(self.devices[0])
         model.cfg.n_devices = len(self.devices)
-
-
-def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    yield from module.parameters()
-    yield from module.buffers()
 
 
 def _transformers_name(name: str) -> str:
@@ -139,12 +135,8 @@ def _existing_device(device: str | int | torch.device) -> torch.device:
     """An existing device, with its number if it is a GPU."""
     if device is None:
         raise ValueError("device_map has None for a device; expected cpu, cuda:0, …")
-    torch_device = find_device(f"cuda:{device}" if isinstance(device, int) else device)
-    return (
-        torch.device(torch_device.type)
-        if torch_device.type == "cpu"
-        else torch.device(torch_device.type, torch_device.index or 0)
-    )
+    usable = find_device(f"cuda:{device}" if isinstance(device, int) else device)
+    return usable if usable.type == "cpu" else torch.device(usable.type, usable.index or 0)
 
 
 def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
