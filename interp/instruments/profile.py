@@ -14,7 +14,7 @@ from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.instruments.keys import KeyClassBatch, KeyObserver, attention_hooks, table_of
 from interp.models.edits import jointly
-from interp.models.qk import qk_circuit, span
+from interp.models.qk import qk_circuit
 from interp.models.sites import Model, Recipe, state_name, view
 from interp.passes import moments
 from interp.passes.observers import Observer, fingerprint
@@ -94,13 +94,12 @@ class DimensionCorrelations(Observer):
         return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
 
     def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
-        layer_span = span(self.model, layer)
         block = view(self.model).attention(layer)
         real = batch.mask.bool()
 
         def read(attention: Tensor, x: Tensor) -> None:
             attention = attention.mean(1)
-            viewers = layer_span.over_queries(real.to(attention.dtype))
+            viewers = block.span.over_queries(real.to(attention.dtype))
             y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
             self.add(f"{layer}.moments", moments.of_pairs(block.input_of(x)[real].double(), y))
 

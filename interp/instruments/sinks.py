@@ -27,8 +27,9 @@ from interp.corpora.batching import Batch, Batches
 from interp.corpora.classes import TokenClasses
 from interp.instruments.keys import KeyClassBatch, KeyObserver, attention_hooks
 from interp.models.edits import jointly
-from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span, why_no_scores
-from interp.models.sites import Model, Recipe, hook_name
+from interp.models.qk import QKCircuit, check_layers, qk_circuit, why_no_scores
+from interp.models.sites import Model, Recipe, hook_name, view
+from interp.models.spans import Span
 from interp.passes.groups import MOST
 from interp.results.intervals import about, from_sums
 from interp.support.checks import finite_number
@@ -73,13 +74,13 @@ def fewest_tokens(model: Model) -> int:
         >>> fewest_tokens(toy_decoder()), fewest_tokens(toy_encoder())
         (24, 16)
     """
-    return first_query(span(model, 0)) + FEWEST_QUERIES
+    return first_query(view(model).attention(0).span) + FEWEST_QUERIES
 
 
 def why_too_short(model: Model, text: Batches, layers: Several[int] | None = None) -> str | None:
     """Return why no row of a text has a position that counts, or None if one has. Reads up to the first row that has,
     without the model."""
-    spans = {span(model, layer) for layer in check_layers(model, layers)}
+    spans = {view(model).attention(layer).span for layer in check_layers(model, layers)}
     longest = 0
     for batch in text:
         real = batch.mask.bool()
@@ -150,7 +151,7 @@ class Sinks(KeyObserver):
         return recipe
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        layer_span = span(self.model, layer)
+        layer_span = view(self.model).attention(layer).span
         counted = _Counted.of(layer_span, keys.real, self.starts)
         self.add_rows(f"{layer}.counts", counted.counts(), keys.batch)
         read = partial(self._read, layer, keys, counted)

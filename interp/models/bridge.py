@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -271,23 +271,17 @@ class EncoderDecoder(Bridge):
     _blocks = "decoder_blocks"
     _classes = ("ForConditionalGeneration",)
     reads_source = True
-
-    @property
-    def names(self) -> dict[Site, str]:
-        return {
-            "embed": "decoder_blocks.0.hook_in",
-            "resid_post": "decoder_blocks.{layer}.hook_out",
-            "head_input": "unembed.hook_in",
-            "logits": "unembed.hook_out",
-        }
+    names: ClassVar[dict[Site, str]] = {
+        "embed": "decoder_blocks.0.hook_in",
+        "resid_post": "decoder_blocks.{layer}.hook_out",
+        "head_input": "unembed.hook_in",
+        "logits": "unembed.hook_out",
+    }
+    d_mlp = None
 
     def refused(self, site: Site) -> str | None:
         if site not in self.names:
             return "interp reads only the decoder's residual stream and prediction head of an encoder-decoder"
-        return None
-
-    @property
-    def d_mlp(self) -> int | None:
         return None
 
     @property

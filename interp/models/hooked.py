@@ -194,6 +194,7 @@ class HookedEncoder(_Hooked):
 
     encoder = True
     names = _ENCODER_NAMES
+    starts_within = True
 
     def _norm_before(self, layer: int) -> Any:
         return self.model.blocks[layer - 1].ln2 if layer else self.model.embed.ln
@@ -216,10 +217,6 @@ class HookedEncoder(_Hooked):
     def run(self, batch: Read, stop: int | None) -> Any:
         run = self.model if stop is None else self.model.encoder_output
         return run(batch.tokens, one_zero_attention_mask=None if bool(batch.mask.all()) else batch.mask)
-
-    @property
-    def starts_within(self) -> bool:
-        return True
 
     def run_from(
         self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read, stop: int | None = None

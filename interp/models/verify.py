@@ -306,12 +306,7 @@ def _score_error(attention: Attention, activations: dict[Site, Tensor]) -> Tenso
         q, k = attention.rotation.forth(q), attention.rotation.forth(k)
     k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
     scores = torch.einsum("bmhe,bnhe->bhmn", q, k) / attention.scale
-    length = x.shape[1]
-    visible = torch.ones(length, length, dtype=torch.bool, device=x.device)
-    if attention.causal:
-        visible = visible.tril()
-    if attention.window is not None:
-        visible = visible.triu(1 - attention.window)
+    visible = attention.span.mask(x.shape[1]).to(x.device)
     alpha = pattern * visible
     alpha = alpha / alpha.sum(-1, keepdim=True)
     compared = visible & (alpha > _LEAST_ATTENTION)

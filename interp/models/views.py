@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.models.spans import Span
+
 __all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
 __all__ += ["memory_order"]
 
@@ -131,6 +133,11 @@ class Attention(_Tensors):
     normed_before: bool = True
     why_not: tuple[str, ...] = ()
     """Why scores are not sums over residual dimensions."""
+
+    @property
+    def span(self) -> Span:
+        """Which keys each query sees."""
+        return Span(self.causal, self.window)
 
     def input_of(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """Compute x, the input of W_Q and W_K, from the activation at the site `attn_input`."""

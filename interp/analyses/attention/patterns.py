@@ -17,7 +17,7 @@ from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
 from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, activations, attention_hooks, table_of
-from interp.models.qk import check_dims, check_layers, span
+from interp.models.qk import check_dims, check_layers
 from interp.models.sites import Model, Recipe, view
 from interp.models.spelling import token_names
 from interp.models.verify import verify_values
@@ -100,7 +100,7 @@ class AttentionByClass(GroupedKeyObserver):
         attention = attention.to(W_O)
         self.add_rows(f"{layer}.attention", keys.by_row(attention), keys.batch)
         self.add(f"{layer}.norm", keys.by_row(attention * size).sum(0))
-        counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
+        counts = view(self.model).attention(layer).span.up_to(keys.counts) * keys.real[..., None]
         self.add(f"{layer}.pairs", counts.sum((0, 1)))
         self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
 

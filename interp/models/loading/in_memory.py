@@ -82,15 +82,6 @@ class _InMemory(Stored):
     def files(self) -> list[Path]:
         return []
 
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.model.dtype
-        return dtype
-
-    @property
-    def n_numbers(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
     def checked(self) -> Any:
         return self.mapped()
 
