@@ -136,7 +136,7 @@ def _existing_device(device: str | int | torch.device) -> torch.device:
     if device is None:
         raise ValueError("device_map has None for a device; expected cpu, cuda:0, …")
     usable = find_device(f"cuda:{device}" if isinstance(device, int) else device)
-    return usable if usable.type == "cpu" else torch.device(usable.type, usable.index or 0)
+    return torch.device("cpu") if usable.type == "cpu" else torch.device(usable.type, usable.index or 0)
 
 
 def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
