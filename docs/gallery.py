@@ -98,8 +98,8 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "dimension_slopes(study)": "Lines that fall late: many dimensions carry probability.",
             "pruning(study)": "Lines that stay high: predictions survive without these dimensions.",
             "steering(study)": "Marks on the diagonal: the probability that was requested was achieved.",
-            "direction_cosines(study)": "Bright squares are directions that nearly coincide.",
-            "direction_atlas(study)": "The same for the directions of three papers, compared with random rotations.",
+            "direction_cosines(study)": "Bright squares are directions that nearly coincide; bold ones do so "
+            "beyond random rotations.",
             "neurons(study)": "Right and low: a large neuron that writes nearly the same to all logits; "
             "colour is what ablating it does to entropy.",
             "dynamics(study)": "Where a line bends is when this measure is learnt.",
