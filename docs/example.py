@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import TextOptions
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.figures.figure import Figure
@@ -59,9 +59,9 @@ class PreviousTokenHeads(Result):
     heads: pd.DataFrame
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class PreviousTokenOptions(TextOptions):
-    distance: int = option(1, "Which token before: 1 is the last one.", least=1)
+    distance: int = option(default=1, help="Which token before: 1 is the last one.", least=1)
 
 
 @asks(PreviousTokenOptions)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from griffe import Alias, Extension, Function, Module, Parameters
+from griffe import Alias, Extension, Function, Module, Parameter, ParameterKind, Parameters
 from latex2mathml.converter import convert
 
 from interp.analyses.declare import Options
@@ -100,10 +100,12 @@ class Asked(Extension):
             return
         (options,) = made["interp.passes.execution.asks"].arguments
         declared = {item.name: item for item in fields(resolve_name(":".join(options.canonical_path.rsplit(".", 1))))}
-        keywords = [item for item in func.module[options.name].parameters if item.name in declared]
-        keywords.sort(key=lambda item: item.name in {shared.name for shared in fields(Options)})
-        for item in keywords:
-            item.default = repr(declared[item.name].default)
+        members = func.module[options.name].all_members
+        names = sorted(declared, key=lambda name: name in {shared.name for shared in fields(Options)})
+        keywords = []
+        for name in names:
+            kind, default = ParameterKind.keyword_only, repr(declared[name].default)
+            keywords.append(Parameter(name, annotation=members[name].annotation, kind=kind, default=default))
         func.parameters = Parameters(*list(func.parameters)[:2], *keywords)
         told = [f"    {item.name}: {declared[item.name].metadata['help']}" for item in keywords]
         text, *after = re.split(r"\n\n(?=Returns|Raises|Examples)", func.docstring.value, maxsplit=1)

@@ -9,6 +9,7 @@ from . import (
     plots as plots,
     results as results,
     support as support,
+    testing as testing,
 )
 from .analyses import (
     attention as attention,
@@ -20,7 +21,9 @@ from .analyses import (
     probing as probing,
     sinks as sinks,
 )
+from .analyses.report import report as report
 from .models import load as load
 from .passes import observe as observe
+from .results import findings as findings
 
 __version__: str

@@ -138,7 +138,7 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, s.sentence)[1],
     "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=s.bos, **quiet),
-    "report.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
+    "report.report": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
 

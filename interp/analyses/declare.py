@@ -1,8 +1,8 @@
 """The declaration of an analysis: its options, each stated once, and where its code is. Imports nothing heavy.
 
-    @dataclass(frozen=True, kw_only=True)
+    @option_class
     class FrequencyOptions(TextOptions):
-        scales: Sequence[float] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+        scales: Sequence[float] = option(default=(0.0, 0.5, 1.0), help="The λ to scale each bias by.")
 
 The keywords of the function, with their types, and the flags of its command are made from the options.
 """
@@ -15,15 +15,16 @@ from inspect import signature
 from numbers import Real
 from pkgutil import resolve_name
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from interp.support.choices import listed
 
-__all__ = ["Analysis", "Options", "option"]
+__all__ = ["Analysis", "Options", "option", "option_class"]
 
 if TYPE_CHECKING:
     from interp.results.result import Result
 
+_T = TypeVar("_T")
 Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
 """What an analysis reads: text, text in which an encoder predicts masked tokens, prompts, or minimal pairs."""
 Kind: TypeAlias = Literal[
@@ -62,9 +63,9 @@ def option(
     Raises ValueError for an unknown kind.
 
     Examples:
-        >>> @dataclass(frozen=True, kw_only=True)
+        >>> @option_class
         ... class NeighbourOptions(Options):
-        ...     k: int = option(3, "How many neighbours.", least=1)
+        ...     k: int = option(default=3, help="How many neighbours.", least=1)
         >>> NeighbourOptions().k
         3
     """
@@ -74,14 +75,28 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option,))
+def option_class(cls: type[_T]) -> type[_T]:
+    """Make a frozen dataclass of keywords from a class of options. Editors then show their types and defaults.
+
+    Examples:
+        >>> @option_class
+        ... class NeighbourOptions(Options):
+        ...     k: int = option(default=3, help="How many neighbours.", least=1)
+        >>> NeighbourOptions(k=5).k
+        5
+    """
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
 def kinds(options: "type[Options]") -> dict[str, str]:
     """The kinds of those options that have one, by name.
 
     Examples:
-        >>> @dataclass(frozen=True, kw_only=True)
+        >>> @option_class
         ... class SampleOptions(Options):
-        ...     draws: Several[int] = option((0,), "Seeds for the sample.", kind="seed")
-        ...     seed: str = option("w0", "Token to begin with.")
+        ...     draws: Several[int] = option(default=(0,), help="Seeds for the sample.", kind="seed")
+        ...     seed: str = option(default="w0", help="Token to begin with.")
         >>> kinds(SampleOptions)
         {'draws': 'seed'}
     """
@@ -111,13 +126,13 @@ def taken(options: "type[Options]", values: dict[str, Any], chosen: Collection[s
     return {kind: values.pop(name) for name, kind in kinds(options).items() if kind in chosen and name in values}
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class Options:
     """The options of an analysis: keywords in Python, flags on the command line."""
 
-    progress: bool = option(True, "Show a progress bar.", has_flag=False)
+    progress: bool = option(default=True, help="Show a progress bar.", has_flag=False)
     directory: str | os.PathLike[str] | None = option(
-        None, "Directory for checkpoints. A run that was killed resumes from them.", has_flag=False
+        default=None, help="Directory for checkpoints. A run that was killed resumes from them.", has_flag=False
     )
 
     def __post_init__(self) -> None:

@@ -1,10 +1,9 @@
 """The options that analyses share: how to load a model and how to read text. Imports nothing heavy."""
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.analyses.declare import Options, kinds, option
+from interp.analyses.declare import Options, kinds, option, option_class
 from interp.support.choices import Backend, Bos, Dtype, Layout, Several, Spread
 
 __all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
@@ -36,28 +35,28 @@ def _unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class TextOptions(Options):
     """How text is read. None means the default of `interp.corpora.batches`, or however the batches were made."""
 
-    limit: int | None = option(None, "Read only the first N texts.", kind="limit", least=1)
-    column: str | None = option(None, "Field or column that holds the text.", kind="column")
+    limit: int | None = option(default=None, help="Read only the first N texts.", kind="limit", least=1)
+    column: str | None = option(default=None, help="Field or column that holds the text.", kind="column")
     separator: str | None = option(
-        None,
-        r"Text to insert after each text, such as '\n' after the lines of a document.",
+        default=None,
+        help=r"Text to insert after each text, such as '\n' after the lines of a document.",
         kind="separator",
         cli=_unescaped,
     )
-    bos: Bos = option("auto", BOS, kind="bos")
+    bos: Bos = option(default="auto", help=BOS, kind="bos")
     layout: Layout | None = option(
-        None,
-        "packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed.",
+        default=None,
+        help="packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed.",
         kind="layout",
     )
     context: int | None = option(
-        None, "Tokens per row. Default: the model's context, at most 1,024.", kind="context", least=1
+        default=None, help="Tokens per row. Default: the model's context, at most 1,024.", kind="context", least=1
     )
-    batch_size: int | None = option(None, "Rows per forward pass.", kind="batch_size", least=1)
+    batch_size: int | None = option(default=None, help="Rows per forward pass.", kind="batch_size", least=1)
 
     @property
     def text(self) -> dict[str, Any]:
@@ -68,22 +67,24 @@ class TextOptions(Options):
         return {kind: value for kind, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class MaskedTextOptions(TextOptions):
     """How text is read when an encoder predicts masked tokens in it."""
 
-    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
+    mask_rate: float | None = option(
+        default=None, help="Share of tokens that an encoder reads as [MASK]. Default: 0.12."
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class PairColumns(Options):
     """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
 
     good: str | None = option(
-        None, "Column of the good sentences, if its name is not one of the published ones.", kind="good"
+        default=None, help="Column of the good sentences, if its name is not one of the published ones.", kind="good"
     )
-    bad: str | None = option(None, "Column of the bad sentences.", kind="bad")
-    task: str | None = option(None, "Column with the task that each pair belongs to.", kind="task")
+    bad: str | None = option(default=None, help="Column of the bad sentences.", kind="bad")
+    task: str | None = option(default=None, help="Column with the task that each pair belongs to.", kind="task")
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -93,37 +94,40 @@ class PairColumns(Options):
         return {kind: getattr(self, name) for name, kind in own_kinds.items() if kind in columns}
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class PairOptions(PairColumns):
     """Which minimal pairs are read, and how."""
 
-    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.", kind="tasks")
-    limit: int | None = option(None, "Read only the first N pairs of each task.", kind="limit", least=1)
-    bos: Bos = option("auto", BOS, kind="bos")
+    tasks: Several[str] | None = option(default=None, help="Names of tasks. Default: all.", kind="tasks")
+    limit: int | None = option(default=None, help="Read only the first N pairs of each task.", kind="limit", least=1)
+    bos: Bos = option(default="auto", help=BOS, kind="bos")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class CountsOptions(Options):
     """The word frequencies that predictions are compared with."""
 
     unigram: Counts | None = option(
-        None,
-        "Token counts: a file, or a text to count. Default: the model's own, else the text's.",
+        default=None,
+        help="Token counts: a file, or a text to count. Default: the model's own, else the text's.",
         kind="counts",
         cli=str,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class ModelOptions:
     """How a model is loaded: the keyword arguments of `interp.load`."""
 
-    device: str | None = option(None, "cpu, cuda, …  Default: cuda if available.")
-    device_map: Spread | None = option(None, "Spread a bridge over the GPUs, by accelerate.")
-    dtype: Dtype | None = option(None, "Type of the weights; auto: as stored. Default: float32.")
+    device: str | None = option(default=None, help="cpu, cuda, …  Default: cuda if available.")
+    device_map: Spread | None = option(default=None, help="Spread a bridge over the GPUs, by accelerate.")
+    dtype: Dtype | None = option(default=None, help="Type of the weights; auto: as stored. Default: float32.")
     backend: Backend | None = option(
-        None, "hooked: TransformerLens' own model; bridge: transformers' model. Default: hooked if there is one."
+        default=None,
+        help="hooked: TransformerLens' own model; bridge: transformers' model. Default: hooked if there is one.",
     )
-    revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
-    checkpoint: int | None = option(None, "Training step, for Pythia and Stanford's GPT-2s.", least=0)
-    adapter: str | None = option(None, "Directory of an adapter of PEFT to merge into the weights, such as LoRA.")
+    revision: str | None = option(default=None, help="Branch, tag or commit of a hub repository.")
+    checkpoint: int | None = option(default=None, help="Training step, for Pythia and Stanford's GPT-2s.", least=0)
+    adapter: str | None = option(
+        default=None, help="Directory of an adapter of PEFT to merge into the weights, such as LoRA."
+    )

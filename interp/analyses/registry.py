@@ -2,23 +2,24 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from interp.analyses.declare import Analysis, Options, option
+from interp.analyses.declare import Analysis, Options, option, option_class
 from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairColumns, Pairs, TextOptions
 from interp.results.earlier import saved_in
+from interp.support.disk import check_own, remove, result_names
 
 if TYPE_CHECKING:
     from interp.results.result import Result
 
 __all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "load_result"]
-__all__ += ["names", "others", "saved_names"]
+__all__ += ["names", "others", "remove_others", "saved_names"]
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
@@ -115,6 +116,17 @@ def saved_names(run: Path) -> list[str]:
     return [name for name in names() if saved_in(run, name)]
 
 
+def remove_others(run: Path, results: Collection[str]) -> None:
+    """Remove the results of earlier runs from a directory, except those of these analyses.
+
+    Raises FileExistsError for one in which there is anything that interp did not write.
+    """
+    for name in set(names()) - set(results):
+        if (run / name).exists():
+            check_own(run / name, result_names)
+            remove(run / name)
+
+
 def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> "Result":
     """Load a saved result, from the directory of a run or from the result's own folder in it.
 
@@ -153,17 +165,27 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
     return load(analysis or loadable[0]).kind.load(run)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class ReportOptions(PairColumns, CountsOptions, TextOptions):
-    pairs: Pairs = option("bundled", PAIRS, cli=str)
+    pairs: Pairs = option(default="bundled", help=PAIRS, cli=str)
     pair_limit: int | None = option(
-        None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10
+        default=None,
+        help="Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.",
+        least=10,
     )
-    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", kind="seed", least=0)
-    more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
+    seed: int = option(default=0, help="Seed for masks, samples, null distributions and probes.", kind="seed", least=0)
+    more: bool = option(
+        default=False, help="Also run what each analysis offers beyond the four papers. This takes longer."
+    )
     settings: Mapping[str, Mapping[str, Any]] | None = option(
-        None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
+        default=None, help='Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
     )
+    out: str | os.PathLike[str] | None = option(
+        default=None,
+        help="Directory to write the results and their page to. Default: nothing is written.",
+        has_flag=False,
+    )
+    overwrite: bool = option(default=False, help="Replace earlier results in `out`.", has_flag=False)
     finished: Callable[[Any], None] | None = option(
-        None, "Function that is called with each result as soon as there is one.", has_flag=False
+        default=None, help="Function that is called with each result as soon as there is one.", has_flag=False
     )

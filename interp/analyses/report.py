@@ -1,7 +1,7 @@
 """All questions on one model and one text."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -11,19 +11,21 @@ from interp.analyses.declare import Analysis, kinds, named, taken
 from interp.analyses.generation import prompts
 from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import state_rows
-from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out
+from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out, remove_others, saved_names
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import word_frequencies
 from interp.corpora.frames import settled_bos
 from interp.corpora.sources import Source
 from interp.models.sites import Model, is_encoder
+from interp.passes import distributed
 from interp.passes.execution import Passes, asks, side_by_side
 from interp.results.result import Result
 from interp.support.checks import collecting, warn
+from interp.support.disk import check_page
 from interp.support.words import beginning_words
 
-__all__ = ["ask_all"]
+__all__ = ["report"]
 
 _OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # arguments of `interp.generation.prompts`
 _DEFAULT = ReportOptions()
@@ -31,22 +33,24 @@ _log = logging.getLogger("interp")
 
 
 @asks(ReportOptions)
-def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DEFAULT) -> Passes[list[Result]]:
-    """Run every analysis: those of a text in shared passes over it, then probes on minimal pairs, then generated text.
+def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEFAULT) -> Passes[dict[str, Result]]:
+    """Ask all questions about a model, as the command `interp report` does, and return the results by name.
 
-    Analyses that need the same batches share one pass; the masked and the unmasked text of an encoder are two passes.
-    Generated text needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, unless `settings`
-    says otherwise). A question that cannot be asked is left out, as is what a question cannot be asked of this model;
-    `left_out` in the provenance of every result says what and why, and so does a warning.
+    Analyses that need the same batches share one pass over the text; the masked and the unmasked text of an encoder are
+    two passes. Probes on minimal pairs and generated text follow. Generated text needs a decoder with b_LN and enough
+    texts to take prompts from (100 of 60 tokens, unless `settings` says otherwise). A question that cannot be asked is
+    left out, as is what a question cannot be asked of this model; `left_out` in the provenance of every result says
+    what and why, and so does a warning.
 
     `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` says
     where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
     `interp.corpora.batches`.
 
-    Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, with `more`
-    `SinkStudy`, `EncodingStudy`, `ProbingStudy`, and those of other packages.
+    Returns `{"frequency": BiasEffect, "generation": GenerationStudy, "attention": AttentionStudy, …}`, in the order of
+    the page; with `more` also what goes beyond the four papers, and the analyses of other packages.
 
-    Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read.
+    Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read. Raises
+    FileExistsError, also before that, if `out` holds results that are not to be overwritten.
 
     Examples:
         >>> import pandas as pd
@@ -57,9 +61,11 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         >>> asked["unigram"] = corpora.count_unigrams(model, text)
         >>> own = {"attention": {"key_classes": {"first": [7, 8]}}, "encoding": {"orders": ["random"]}}
         >>> own |= {"generation": {"decoders": ["greedy"], "scales": [0]}, "probing": {"methods": ["dense"]}}
-        >>> [found.analysis for found in ask_all(model, text, **asked, settings=own, progress=False)]
+        >>> list(report(model, text, **asked, settings=own, progress=False))
         ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
+    if options.out is not None:
+        _check_out(Path(options.out), overwrite=options.overwrite)
     of_text: list[str] = []
     with collecting(of_text):
         source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
@@ -103,22 +109,52 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         result.provenance.update({name: value for name, value in notes.items() if value})
         return result
 
+    begin = "" if encoder else f" {beginning_words(bos)}"
+    first_step = f"reading {source.name} in rows of {plain.settings['context']:,} tokens{begin}"
+    results = yield from _in_steps(possible, answer, options, first_step)
+    if options.out is not None and distributed.writes():
+        from interp.pages.page import write_page
+
+        remove_others(Path(options.out), results)
+        write_page(options.out)
+    return results
+
+
+def _in_steps(
+    possible: Mapping[str, Analysis],
+    answer: Callable[[Analysis], Passes[Result]],
+    options: ReportOptions,
+    first_step: str,
+) -> Passes[dict[str, Result]]:
+    """The results, in the order of the page: of the analyses that read the text together, and then of each other."""
     reading = {name: analysis for name, analysis in possible.items() if analysis.reads in ("text", "masked text")}
     later = {name: analysis for name, analysis in possible.items() if name not in reading}
     steps = len(later) + 1
-    rows = f"rows of {plain.settings['context']:,} tokens"
-    begin = "" if encoder else f" {beginning_words(bos)}"
-    _log.info("reading %s in %s%s", source.name, rows, begin, extra={"step": 1, "steps": steps})
+    _log.info("%s", first_step, extra={"step": 1, "steps": steps})
     read_together = yield from side_by_side(*map(answer, reading.values()))
-    finished = options.finished or (lambda _: None)
     results: dict[str, Result] = dict(zip(reading, read_together, strict=True))
     for result in read_together:
-        finished(result)
+        _finish(result, options)
     for step, (name, analysis) in enumerate(later.items(), 2):
         _log.info("%s", analysis.title, extra={"step": step, "steps": steps})
         results[name] = yield from answer(analysis)
-        finished(results[name])
-    return [results[name] for name in possible]
+        _finish(results[name], options)
+    return {name: results[name] for name in possible}
+
+
+def _check_out(out: Path, *, overwrite: bool) -> None:
+    """Raise FileExistsError for a directory in which something would be replaced that should not be."""
+    if (saved := saved_names(out)) and not overwrite:
+        raise FileExistsError(f"{out} already holds {', '.join(saved)}; choose another out, or add overwrite=True")
+    check_page(out)
+
+
+def _finish(result: Result, options: ReportOptions) -> None:
+    """Save a result as soon as there is one."""
+    if options.out is not None and distributed.writes():
+        result.save(options.out, overwrite=options.overwrite)
+    if options.finished is not None:
+        options.finished(result)
 
 
 def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, dict[str, Any]]]:

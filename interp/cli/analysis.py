@@ -15,12 +15,12 @@ import typer
 
 from interp.analyses.declare import Analysis
 from interp.analyses.options import CORPUS, PAIRS, ModelOptions
-from interp.analyses.registry import ReportOptions, analyses
+from interp.analyses.registry import ReportOptions, analyses, remove_others
 from interp.cli import dryrun, flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, save_early, show, unfinished
 from interp.cli.screen import echo, visible
-from interp.support.disk import check_own, check_page, remove, result_names
+from interp.support.disk import check_page
 from interp.support.paths import bundled_models, corpus_file, model_directory, short_name
 from interp.support.words import beginning_words
 
@@ -82,7 +82,7 @@ def command_of(analysis: Analysis) -> flags.Command:
                 loaded = models.load(model, **model_options)
             arguments = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
             result = resolve_name(analysis.answer)(loaded, text, **arguments, directory=directory)
-            if not save({out: [result]}, directory, job):
+            if not save({out: {analysis.name: result}}, directory, job):
                 return
             page = written_page(out)
         if line := _reading(analysis, result.provenance):
@@ -195,7 +195,7 @@ def report(
     check = partial(_check_places, out, dict.fromkeys(places.values(), questions), job, overwrite=overwrite)
     check()
     from interp import corpora, models
-    from interp.analyses.report import ask_all
+    from interp.analyses.report import report as ask
     from interp.pages.page import written_page
 
     corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
@@ -207,14 +207,11 @@ def report(
                 loaded = models.load(name, **model_options)
                 early = None if overwrite else partial(save_early, directory=place, unfinished=directory, job=job)
                 parts = directory / short_name(name)
-                results[place] = ask_all(loaded, corpus, **options, directory=parts, finished=early)
+                results[place] = ask(loaded, corpus, **options, directory=parts, finished=early)
         if not save(results if overwrite else {}, directory, job):
             return
         for place, answers in results.items():
-            for outdated in set(questions) - {result.analysis for result in answers}:
-                if (place / outdated).exists():
-                    check_own(place / outdated, result_names)
-                    remove(place / outdated)
+            remove_others(place, answers)
         page = written_page(out)
     show({}, page.path, as_json=as_json, results=page.results, notes=page.notes)
 

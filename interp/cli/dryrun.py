@@ -177,7 +177,7 @@ def _measured(
     from interp.passes.measure import first_batch
 
     loaded = models.load(name, **model_options)
-    answer = report.ask_all if analysis is None else resolve_name(analysis.answer)
+    answer = report.report if analysis is None else resolve_name(analysis.answer)
     arguments = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
     declared = ReportOptions if analysis is None else analysis.options
     text = taken(declared, {**arguments}, ("limit", "column"))

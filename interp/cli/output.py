@@ -136,8 +136,8 @@ def is_saving(directory: Path, job: Job) -> bool:
         return False
 
 
-def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> bool:
-    """Save the results of a run, by directory, and return whether this process is the one that saved them.
+def save(results: Mapping[Path, Mapping[str, Any]], unfinished: Path, job: Job) -> bool:
+    """Save the results of a run, by directory and name, and return whether this process is the one that saved them.
 
     Raises `Unmerged` for one of several parts (`--shard`), even if all other parts are done.
     """
@@ -146,7 +146,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     for directory, answers in results.items():
-        for result in answers:
+        for result in answers.values():
             save_early(result, directory, unfinished, job)
     distributed.meet([])
     return distributed.writes()

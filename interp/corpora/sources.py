@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -62,11 +63,11 @@ class Corpus:
 
 
 Source: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Corpus
-"""What `load` reads: a file, a name, a list of strings, a table, a dataset, or a corpus."""
+"""What `load` reads: a file, a name, a text, a list of strings, a table, a dataset, or a corpus."""
 
 
 def load(source: Source, *, limit: int | None = None, column: str | None = None, separator: str = "") -> Corpus:
-    """Load a corpus from a file, a name, a table, a dataset or a list of strings.
+    """Load a corpus from a file, a name, a table, a dataset, a list of strings or a string.
 
     | source | a text is |
     |---|---|
@@ -81,6 +82,11 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
     | `"bundled"` | a line of the text that ships with the package |
     | a name in `interp.support.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
     | a list of strings | an element |
+    | a string that is the text itself | a line (blank lines are skipped) |
+
+    A string is the text itself if it has several lines, or several words without `/` or `\\` that do not end like the
+    name of a file (`notes.txt`), unless there is a file of that name. Any other string is a name, and one such as
+    `"my notes/may 3"` is refused if there is no such file. Strings in a list, `["my notes/may 3"]`, are always text.
 
     `column` names the column of a table. By default it is the only column, or else the one called `text`, or else the
     only one that holds strings, according to the schema of the table (or its first 100 rows if there is no schema).
@@ -114,9 +120,13 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
     Examples:
         >>> list(load(["One text.", "Another."], limit=1))
         ['One text.']
+        >>> list(load("One text.\\nAnother."))
+        ['One text.', 'Another.']
     """
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     unicode_text(separator, "the separator")
+    if isinstance(source, str) and _is_text(source):
+        source = [line for line in source.split("\n") if line.strip()]
     if isinstance(source, str | os.PathLike):
         path = corpus_file(str(source))
         corpus = _from_hub(str(source), column) if path is None else _from_file(path, column, limit)
@@ -155,6 +165,12 @@ def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | 
     with opened(path, header=column is not None) as table:
         texts = list(islice(table.texts(table.choose(column)), min(limit, _FIRST_TEXTS)))
     return min(estimate, round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN))
+
+
+def _is_text(source: str) -> bool:
+    """Whether a string is a text, and not the name of one; see `load`."""
+    is_sentence = " " in source.strip() and not re.search(r"[/\\]|\.\w+$", source)
+    return ("\n" in source or is_sentence) and not os.path.exists(os.path.expanduser(source))
 
 
 def _chosen(table: Table, column: str | None) -> tuple[str, dict[str, Any]]:

@@ -99,14 +99,26 @@ def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]
 
     The keywords `progress` and `directory` of the analysis are passed to `execute`.
     """
+    signature = inspect.signature(analysis)
+    *_, result = get_args(signature.return_annotation)
 
     @functools.wraps(analysis)
     def read(model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         options: Any = {name: kwargs[name] for name in ("progress", "directory") if name in kwargs}
         return execute(model, analysis(model, *args, **kwargs), **options)
 
+    read.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
     read.passes = analysis  # type: ignore[attr-defined]
     return cast("Runs[_P, _R]", read)
+
+
+class _Signature(inspect.Signature):
+    """A signature of (model, data, keywords) that `help` shows with one argument a line."""
+
+    def __str__(self) -> str:
+        model, data, *keywords = map(str, self.parameters.values())
+        arguments = ",\n    ".join([model, data, "*", *keywords])
+        return f"(\n    {arguments},\n) -> {inspect.formatannotation(self.return_annotation)}"
 
 
 Asked: TypeAlias = Runs[Concatenate[Any, _P], _R]
@@ -125,9 +137,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
         if twice := [option.name for option in keywords if option.name in (model.name, data.name)]:
             problem = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
             raise ValueError(f"{problem}; give one of the two another name")
-        # types would fill a screen
-        parameters = [parameter.replace(annotation=parameter.empty) for parameter in (model, data, *keywords)]
-        signature = inspect.Signature(parameters, return_annotation=get_args(answer_signature.return_annotation)[-1])
+        signature = _Signature([model, data, *keywords], return_annotation=answer_signature.return_annotation)
 
         @functools.wraps(answer)
         def passes(*values: Any, **named: Any) -> Passes[_R]:

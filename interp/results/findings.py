@@ -13,6 +13,7 @@ from interp.support.words import finer, printed, sentence, within
 __all__ = ["Answer", "Finding", "Verdict", "counted", "findings_table", "over_texts"]
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
+"""What follows from the numbers of a finding; see `interp.results.verdicts`."""
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class Result:
             findings[1:] = [f"… and {len(findings) - 1} more ({verdicts}): print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
         lines = [f"{type(self).__name__}{where}", *answer, *findings, *([f"tables: {tables}"] if tables else [])]
-        lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
+        lines.append("also: summary(), figures(), to_csv(…), to_latex()")
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
     def _repr_html_(self) -> str | None:
@@ -245,11 +245,14 @@ class Result:
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
         return export(arrays | self._named_tables, directory, self.analysis, ["csv"])
 
-    def to_latex(self, table: str, *, columns: Sequence[str] | None = None, width: float | int = 6.5) -> str:
+    def to_latex(
+        self, table: str | None = None, *, columns: Sequence[str] | None = None, width: float | int = 6.5
+    ) -> str:
         """Write a table, or the `findings`, for a paper: with the headings of the page, intervals after their values,
         and as many columns as fit; see `interp.results.latex.latex`.
 
         Args:
+            table: its name. Default: the first that the command prints.
             columns: names of the columns to show. A comment at the end names those that are not shown by default.
             width: the width in inches that the default columns fit in: 6.5 for a page, 3.3 for one column of two.
 
@@ -260,11 +263,13 @@ class Result:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
             \\toprule
         """
-        if table not in self._named_tables:
-            raise ValueError(
-                f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._named_tables)}"
-            )
-        return latex(self._named_tables[table], width=width, **self.look(table, columns))
+        tables = self._named_tables
+        if table is None:
+            table, (_, rows) = next(iter(self.shown.items()))
+            tables = {table: rows, **tables}
+        if table not in tables:
+            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(tables)}")
+        return latex(tables[table], width=width, **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
         """Return how a table looks in a paper: the arguments of `interp.results.latex.latex`."""

@@ -49,10 +49,10 @@ def pipe(w: Workshop, name: str) -> Path:
 CASES: dict[str, Case] = {
     "text for a file": (
         MISSING,
-        ("'the quick fox'", "'owner/name'"),
-        lambda w: text("the quick fox"),
+        ("'the quick/fox'", "'owner/name'"),
+        lambda w: text("the quick/fox"),
     ),
-    "a page of text for a file": (MISSING, ("the quick fox", ".txt"), lambda w: text("the quick fox " * 99)),
+    "a page of text for a file": (MISSING, ("the quick/fox", ".txt"), lambda w: text("the quick/fox " * 99)),
     "a path that climbs": (MISSING, ("'../no-such-text'",), lambda w: text("../no-such-text")),
     "HTML for a dataset": (MISSING, ("'<b>/x'",), lambda w: text("<b>/x")),
     "a number": (TYPE, ("list", "int"), lambda w: text(5)),

@@ -567,3 +567,17 @@ def test_the_command_line_reads_tables(tmp_path: Path, capsys: pytest.CaptureFix
     assert "found a, b; name one with --column" in " ".join(capsys.readouterr().err.split())
     assert main([*command, "--column", "b"]) == 0
     assert out.is_file()
+
+
+def test_a_string_is_a_text_or_a_name(tmp_path, monkeypatch):
+    """A file of that name comes first; what may be either is refused."""
+    monkeypatch.chdir(tmp_path)
+    assert list(corpora.load("The cat sat.")) == ["The cat sat."]
+    assert list(corpora.load("The cat/sat.\n\nA dog\n")) == ["The cat/sat.", "A dog"]
+    assert list(corpora.load("The cat sat.\nA dog", limit=1, separator="\n")) == ["The cat sat.\n"]
+    for name in ("my notes.txt", "my notes/may 3", "hello", r"C:\\my notes"):
+        with pytest.raises(FileNotFoundError, match=naming("does not exist")):
+            corpora.load(name)
+        assert list(corpora.load([name])) == [name]
+    (tmp_path / "my notes.txt").write_text("w1 w2", encoding="utf-8")
+    assert list(corpora.load("my notes.txt")) == list(corpora.load(tmp_path / "my notes.txt")) == ["w1 w2"]

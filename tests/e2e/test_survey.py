@@ -15,7 +15,7 @@ from interp import corpora
 from interp.analyses.frequency import tables
 from interp.analyses.frequency.page import section
 from interp.analyses.registry import left_out
-from interp.analyses.report import ask_all
+from interp.analyses.report import report
 from interp.cli import main
 
 COUNTS = np.arange(1, 68)
@@ -47,18 +47,18 @@ def same(one, other):
 def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     model = load_toy(kind)
     with caplog.at_level(logging.INFO, "interp"):
-        found = ask_all(model, texts, pairs=table, unigram=COUNTS, settings=SCALES, bos=False, progress=False)
-    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
+        found = report(model, texts, pairs=table, unigram=COUNTS, settings=SCALES, bos=False, progress=False)
+    assert list(found) == ["frequency", "attention", "encoding", "probing"]
     begin = " without a beginning-of-sequence token" if kind == "gpt2" else ""
     assert caplog.messages == [f"reading texts in rows of 24 tokens{begin}", "Sparse probes for grammar"]
     plain = corpora.batches(model, texts)
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
-    same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
-    same(found[1], interp.attention.study(model, plain, **options))
-    same(found[2], interp.encoding.study(model, predicted, **options))
+    same(found["frequency"], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
+    same(found["attention"], interp.attention.study(model, plain, **options))
+    same(found["encoding"], interp.encoding.study(model, predicted, **options))
     same(
-        found[3],
+        found["probing"],
         interp.probing.study(model, table, bos=False, steps=10, seeds=[0], controls=["none", "flip"], progress=False),
     )
 
@@ -73,18 +73,18 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
     monkeypatch.setattr("interp.analyses.report.side_by_side", stop)
     for name, bos in (("tiny-gpt2", "texts"), ("tiny-bert", "False")):
         with pytest.raises(Stopped, match=naming(bos)):
-            ask_all(interp.load(name), "bundled", pairs=table, progress=False)
+            report(interp.load(name), "bundled", pairs=table, progress=False)
 
 
 def test_questions_that_cannot_be_asked_are_named_and_left_out(load_toy, texts, table):
     with pytest.warns(UserWarning, match="no generation: it has no b_LN to scale: its final norm is an RMSNorm"):
-        found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
-    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
-    assert found[0].kl["bias"].unique().tolist() == ["mean"]
+        found = report(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
+    assert list(found) == ["frequency", "attention", "encoding", "probing"]
+    assert found["frequency"].kl["bias"].unique().tolist() == ["mean"]
     assert not left_out(load_toy("llama"))  # interp generation scales E[h], which takes too long for a report
     why = left_out(load_toy("llama"), {"generation": {"scaled": "ln"}})
     assert list(why) == ["generation"]
-    assert all(result.provenance["left_out"] == why for result in found)
+    assert all(result.provenance["left_out"] == why for result in found.values())
 
 
 def test_settings_that_are_not_options_are_refused(tmp_path, capsys):
@@ -111,8 +111,8 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
     monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
     settings = SHORT | {"frequency": {"scales": (0, 1)}, "controls": {"bands": 3}}
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
-    found = ask_all(load_toy("llama"), texts, more=True, **how)
-    assert [result.analysis for result in found] == [
+    found = report(load_toy("llama"), texts, more=True, **how)
+    assert list(found) == [
         "frequency",
         "controls",
         "attention",
@@ -121,7 +121,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
         "probing",
     ]
     assert asked["frequency"]["directions"] == ("mean", "slope")
-    effect, drawn = found[:2]
+    effect, drawn = found["frequency"], found["controls"]
     assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]
     assert {"curve_mean", "projection_slope"} <= set(section(effect).figures)
     assert drawn.bands["band"].nunique() == 3

@@ -9,7 +9,7 @@ from toys import SIZES
 
 import interp
 from interp import attention, encoding, frequency, generation, probing
-from interp.analyses.report import ask_all
+from interp.analyses.report import report
 from interp.models.head import prediction_head
 from interp.models.identity import weight_hash
 from interp.models.loading.initial import untrained
@@ -119,7 +119,8 @@ def test_generation_and_a_bridge_are_refused(headless, tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_report_leaves_out_what_needs_the_head(headless):
     own = {"attention": {"key_classes": {"first": [7, 8]}}, "probing": {"methods": ["dense"], "states": [1]}}
-    attended, probed = ask_all(headless, TEXTS, pairs=_pairs(), settings=own, progress=False)
+    found = report(headless, TEXTS, pairs=_pairs(), settings=own, progress=False)
+    attended, probed = found.values()
     assert isinstance(attended, attention.AttentionStudy)
     left_out = probed.provenance["left_out"]
     assert [name for name, why in left_out.items() if why == NO_HEAD] == ["frequency", "encoding"]

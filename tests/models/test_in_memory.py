@@ -25,7 +25,7 @@ RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 IDS = torch.arange(7, 19)[None]
 SLOW = ("study", "frequency_neurons", "map_units")
 """Endings of functions that take seconds: for one kind only, because they ask what the others ask."""
-FUNCTIONS = [name for name in ANALYSES if name != "report.ask_all"]  # which asks the others
+FUNCTIONS = [name for name in ANALYSES if name != "report.report"]  # which asks the others
 CELLS: list[Any] = [(kind, name) for kind in ("gpt2", "llama") for name in FUNCTIONS if not name.endswith(SLOW)]
 CELLS += [pytest.param("gpt2", name, marks=pytest.mark.slow) for name in FUNCTIONS if name.endswith(SLOW)]
 

@@ -9,7 +9,7 @@ import torch
 import interp
 from interp import attention, corpora, sinks
 from interp.analyses.registry import analyses, saved_names
-from interp.analyses.report import ask_all
+from interp.analyses.report import report
 from interp.pages import write_page
 from interp.testing import toy_decoder
 
@@ -105,6 +105,6 @@ def test_a_report_with_rows_that_are_too_short_leaves_them_out(monkeypatch):
     asked["settings"] = {"probing": {"methods": ["dense"], "controls": ["none"]}, "sinks": {"epsilon": 0.2}}
     for only in ("frequency", "generation", "encoding"):
         asked["settings"][only] = {}
-    found = ask_all(model, ["w0 w1 w2 w3"] * 40, layout="texts", context=12, **asked)
-    assert "sinks" not in {result.analysis for result in found}
-    assert "24 tokens" in found[0].left_out["sinks"]
+    found = report(model, ["w0 w1 w2 w3"] * 40, layout="texts", context=12, **asked)
+    assert "sinks" not in found
+    assert "24 tokens" in found["frequency"].left_out["sinks"]

@@ -1,9 +1,8 @@
 """The options and the declaration of `interp attention`."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import CountsOptions, KeyClasses, TextOptions
 from interp.support.choices import Average, Mode, Rule, Several, Weights
 
@@ -15,30 +14,36 @@ OUTLIERS: dict[Where, int] = {"keys": 16, "residual": 3}
 """How many outlier dimensions are removed one by one, at most: those that are outliers in the most states."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class AttentionOptions(CountsOptions, TextOptions):
-    layers: Several[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
+    layers: Several[int] | None = option(default=None, help="TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
-        None,
-        'Classes of keys, as {"name": [token ids]} or {"kana": ["hiragana", "katakana"]} (docs/languages.md). Default: '
-        "special tokens, the first position of causal models, commas and periods, other.",
+        default=None,
+        help='Classes of keys, as {"name": [token ids]} or {"kana": ["hiragana", "katakana"]} (docs/languages.md). '
+        "Default: special tokens, the first position of causal models, commas and periods, other.",
         cli=dict,
     )
-    weights: Weights = option("mean", "How pairs of query and key are weighted: equally, or by their attention.")
-    scaled: bool = option(False, "Divide contributions by √d_head, which gives nats.")
+    weights: Weights = option(
+        default="mean", help="How pairs of query and key are weighted: equally, or by their attention."
+    )
+    scaled: bool = option(default=False, help="Divide contributions by √d_head, which gives nats.")
     average: Average = option(
-        "pair", "pair: average over all pairs; sentence: average within each sentence, then over sentences."
+        default="pair",
+        help="pair: average over all pairs; sentence: average within each sentence, then over sentences.",
     )
-    rule: Rule = option("robust", "Outliers by median and MAD over dimensions (robust), or by mean and SD (sd).")
+    rule: Rule = option(
+        default="robust", help="Outliers by median and MAD over dimensions (robust), or by mean and SD (sd)."
+    )
     k: float | int | None = option(
-        None, "Outliers lie beyond K times 1.4826 MAD, or K SD. Default: 3 (sd), or .05 per state in noise (robust)."
+        default=None,
+        help="Outliers lie beyond K times 1.4826 MAD, or K SD. Default: 3 (sd), or .05 per state in noise (robust).",
     )
-    mode: Mode = option("mean", "What a removed dimension is set to.")
+    mode: Mode = option(default="mean", help="What a removed dimension is set to.")
     ablation: bool = option(
-        True, "Remove outlier dimensions from the keys in a second pass, and measure attention again."
+        default=True, help="Remove outlier dimensions from the keys in a second pass, and measure attention again."
     )
-    sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
-    seed: int = option(0, "Seed for the sample and the random dimensions.", kind="seed", least=0)
+    sample: int | None = option(default=None, help="Compute contributions on N texts drawn at random.", least=1)
+    seed: int = option(default=0, help="Seed for the sample and the random dimensions.", kind="seed", least=0)
 
 
 ANALYSIS = Analysis(

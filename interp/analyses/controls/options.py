@@ -1,27 +1,31 @@
 """The options and the declaration of `interp controls`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import CountsOptions, MaskedTextOptions
 from interp.support.choices import Direction, Several
 
 __all__ = ["ANALYSIS", "ControlOptions"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class ControlOptions(CountsOptions, MaskedTextOptions):
     directions: Several[Direction] = option(
-        ("mean", "slope"),
-        "Directions in the head's input to compare besides b_LN: its mean E[h], and the log-probability direction −A.",
+        default=("mean", "slope"),
+        help="Directions in the head's input to compare besides b_LN: its mean E[h], and the log-probability "
+        "direction −A.",
     )
     scales: float | int | Iterable[float | int] = option(
-        (0.0,), "Factors λ other than 1 to multiply b_LN and the directions by."
+        default=(0.0,), help="Factors λ other than 1 to multiply b_LN and the directions by."
     )
-    draws: int = option(39, "Number of random directions of each kind, at least 39.", least=39)
-    bands: int = option(5, "Number of bands of word frequency in which to measure NLL and calibration.", least=2)
-    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", kind="seed", least=0)
+    draws: int = option(default=39, help="Number of random directions of each kind, at least 39.", least=39)
+    bands: int = option(
+        default=5, help="Number of bands of word frequency in which to measure NLL and calibration.", least=2
+    )
+    seed: int | None = option(
+        default=None, help="Seed for masking and all random draws. Default: 0.", kind="seed", least=0
+    )
 
 
 ANALYSIS = Analysis(

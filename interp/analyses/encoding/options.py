@@ -1,9 +1,8 @@
 """The options and the declaration of `interp encoding`."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import CountsOptions, MaskedTextOptions, Text
 from interp.support.choices import Several
 
@@ -21,28 +20,40 @@ Weights = Literal["least_norm", "weighted", "top"]
 RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class EncodingOptions(CountsOptions, MaskedTextOptions):
     other: Text | None = option(
-        None, "Text not used for the fit, to steer on; read like the corpus.", kind="corpus", cli=str
+        default=None, help="Text not used for the fit, to steer on; read like the corpus.", kind="corpus", cli=str
     )
-    orders: Several[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
-    bases: Several[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
-    shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
-    weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
-    ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
+    orders: Several[Order] = option(default=get_args(Order), help="Orders in which dimensions are removed.")
+    bases: Several[Basis] = option(default=get_args(Basis), help="Bases in which dimensions are removed.")
+    shifts: Several[Shift] = option(
+        default=get_args(Shift), help="How a token's logit is shifted to steer its probability."
+    )
+    weights: Several[Weights] = option(
+        default=("least_norm",), help="How the regression's shift is distributed over dimensions."
+    )
+    ratios: Several[float | int] = option(default=RATIOS, help="Factors by which a token's probability should change.")
     prompts: Prompts | int | None = option(
-        None, "Number of prompts from the text to continue without some dimensions. Default: none.", least=1, cli=int
+        default=None,
+        help="Number of prompts from the text to continue without some dimensions. Default: none.",
+        least=1,
+        cli=int,
     )
-    steps: Several[int] | None = option(None, "Training steps whose checkpoints are also studied.")
+    steps: Several[int] | None = option(default=None, help="Training steps whose checkpoints are also studied.")
     atlas: bool = option(
-        False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
+        default=False,
+        help="Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks.",
     )
     untrained: bool = option(
-        False, "Compare with three untrained models whose token probabilities vary as much; reads the text again."
+        default=False,
+        help="Compare with three untrained models whose token probabilities vary as much; reads the text again.",
     )
     seed: int = option(
-        0, "Seed for masks, random orders, null distributions and the sample of tokens.", kind="seed", least=0
+        default=0,
+        help="Seed for masks, random orders, null distributions and the sample of tokens.",
+        kind="seed",
+        least=0,
     )
 
 

@@ -1,10 +1,9 @@
 """The options and the declaration of `interp frequency`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import CountsOptions, MaskedTextOptions
 from interp.support.choices import Bias, Direction, Several
 
@@ -13,16 +12,20 @@ __all__ = ["ANALYSIS", "DRAWS", "FrequencyOptions"]
 DRAWS = 399  # random directions of each kind
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
-    biases: Several[Bias] | None = option(None, "Biases to scale. Default: all biases of the model's head.")
-    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply each bias by.")
+    biases: Several[Bias] | None = option(
+        default=None, help="Biases to scale. Default: all biases of the model's head."
+    )
+    scales: float | int | Iterable[float | int] = option(
+        default=(0.0, 0.5, 1.0), help="Factors λ to multiply each bias by."
+    )
     directions: Several[Direction] | None = option(
-        None,
-        "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A. "
+        default=None,
+        help="Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A. "
         "Default: E[h] if the head has no b_LN.",
     )
-    seed: int | None = option(None, "Seed for masking. Default: 0.", kind="seed", least=0)
+    seed: int | None = option(default=None, help="Seed for masking. Default: 0.", kind="seed", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:

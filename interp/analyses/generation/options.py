@@ -1,10 +1,9 @@
 """The options and the declaration of `interp generation`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import BOS, CountsOptions
 from interp.instruments.decoders import DECODERS, Decoder
 from interp.support.choices import Bos, Several, listed
@@ -22,37 +21,41 @@ else:
     GenerationConfig = Model = Any
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class GenerationOptions(CountsOptions):
-    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply by.")
-    scaled: Scaled | None = option(None, "What is multiplied: b_LN (ln), or E[h] (mean), the default without b_LN.")
+    scales: float | int | Iterable[float | int] = option(default=(0.0, 0.5, 1.0), help="Factors λ to multiply by.")
+    scaled: Scaled | None = option(
+        default=None, help="What is multiplied: b_LN (ln), or E[h] (mean), the default without b_LN."
+    )
     decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
-        DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
+        default=DECODERS, help="How the next token is chosen.", cli=Sequence[Decoder]
     )
-    n: int | None = option(None, "Number of prompts, one per text. Default: 100.", kind="n", least=1)
-    prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", kind="prompt_tokens", least=1)
+    n: int | None = option(default=None, help="Number of prompts, one per text. Default: 100.", kind="n", least=1)
+    prompt_tokens: int | None = option(
+        default=None, help="Tokens per prompt. Default: 10.", kind="prompt_tokens", least=1
+    )
     new_tokens: int | None = option(
-        None, "Tokens to generate; shorter texts are left out. Default: 50.", kind="new_tokens", least=4
+        default=None, help="Tokens to generate; shorter texts are left out. Default: 50.", kind="new_tokens", least=4
     )
-    limit: int | None = option(None, "Read only the first N texts.", kind="limit", least=1)
-    column: str | None = option(None, "Field or column that holds the text.", kind="column")
-    bos: Bos = option("auto", BOS, kind="bos")
+    limit: int | None = option(default=None, help="Read only the first N texts.", kind="limit", least=1)
+    column: str | None = option(default=None, help="Field or column that holds the text.", kind="column")
+    bos: Bos = option(default="auto", help=BOS, kind="bos")
     features: Model | str | None = option(
-        None, "Model whose features MAUVE compares (its authors use gpt2-large).", kind="model", cli=str
+        default=None, help="Model whose features MAUVE compares (its authors use gpt2-large).", kind="model", cli=str
     )
     context: int | None = option(
-        None,
-        "Tokens per row for measuring perplexity. Default: the model's context, at most 1,024.",
+        default=None,
+        help="Tokens per row for measuring perplexity. Default: the model's context, at most 1,024.",
         kind="context",
         least=1,
     )
     batch_size: int | None = option(
-        None,
-        "Prompts per batch. Default: as many as 8,192 tokens hold. Sampled text depends on it.",
+        default=None,
+        help="Prompts per batch. Default: as many as 8,192 tokens hold. Sampled text depends on it.",
         kind="batch_size",
         least=1,
     )
-    seed: int = option(0, "Seed for choosing prompts and for sampling.", kind="seed", least=0)
+    seed: int = option(default=0, help="Seed for choosing prompts and for sampling.", kind="seed", least=0)
 
 
 def check_asked(options: GenerationOptions) -> None:

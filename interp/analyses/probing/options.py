@@ -1,9 +1,8 @@
 """The options and the declaration of `interp probing`."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import PairOptions
 from interp.support.choices import Several
 
@@ -30,31 +29,43 @@ def _state(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() else text
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class ProbingOptions(PairOptions):
-    states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
+    states: Several[int] | None = option(
+        default=None, help="Hidden states: 0 (embeddings) to the number of layers. Default: all."
+    )
     state: int | Literal["best"] = option(
-        "best",
-        "Hidden state at which tasks are compared and neurons removed; best: where dense probes are most accurate.",
+        default="best",
+        help="Hidden state at which tasks are compared and neurons removed; best: where dense probes "
+        "are most accurate.",
         cli=_state,
     )
-    position: Position | None = option(None, "Position at which a sentence is read. Default: cls for BERT, else eos.")
-    methods: Several[Method] = option(METHODS, "Probes to fit.")
-    l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
-    ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
-    seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.", kind="seed")
+    position: Position | None = option(
+        default=None, help="Position at which a sentence is read. Default: cls for BERT, else eos."
+    )
+    methods: Several[Method] = option(default=METHODS, help="Probes to fit.")
+    l0_strengths: Several[float | int] = option(
+        default=L0_STRENGTHS, help="λ of the L0 probes; a small λ leaves few gates open."
+    )
+    ks: Several[int] | None = option(
+        default=None, help="k of the top-k probes. Default: 1,2,5,10,20,40, up to the width."
+    )
+    seeds: Several[int] = option(default=SEEDS, help="Seeds for the weights, the gates and their noise.", kind="seed")
     controls: Several[Control] = option(
-        get_args(Control), "Controls to fit as well: labels flipped; random rotations of the states."
+        default=get_args(Control), help="Controls to fit as well: labels flipped; random rotations of the states."
     )
     scaling: Scaling = option(
-        "standard",
-        "Fit on standardised states, on states divided by their root mean square (rms), or as they are (none).",
+        default="standard",
+        help="Fit on standardised states, on states divided by their root mean square (rms), or as they are (none).",
     )
     whole_words: bool = option(
-        False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
+        default=False,
+        help="Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too.",
     )
-    steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
-    atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
+    steps: int = option(default=STEPS, help="Gradient steps of the L0 probes.", least=1)
+    atlas: bool = option(
+        default=False, help="Map the units (residual, MLP neurons, heads) that tell good sentences from bad."
+    )
 
 
 def _ks(model: Any, options: dict[str, Any]) -> list[int]:

@@ -1,26 +1,25 @@
 """The options and the declaration of `interp sinks`."""
 
-from dataclasses import dataclass
-
-from interp.analyses.declare import Analysis, option
+from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import KeyClasses, TextOptions
 from interp.support.choices import Several
 
 __all__ = ["ANALYSIS", "SinkOptions"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_class
 class SinkOptions(TextOptions):
-    layers: Several[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
+    layers: Several[int] | None = option(default=None, help="TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
-        None,
-        "Classes of keys, as in interp attention. The class of the first position is compared with other.",
+        default=None,
+        help="Classes of keys, as in interp attention. The class of the first position is compared with other.",
         cli=dict,
     )
     epsilon: float = option(
-        0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
+        default=0.3,
+        help="A position is a sink if a head's mean attention to it, over queries that see it, exceeds this.",
     )
-    seed: int = option(0, "Seed for the rows and shuffles of the control.", kind="seed", least=0)
+    seed: int = option(default=0, help="Seed for the rows and shuffles of the control.", kind="seed", least=0)
 
 
 ANALYSIS = Analysis(
