@@ -18,6 +18,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from interp.support.choices import listed
+from interp.support.words import meant
 
 __all__ = ["Analysis", "Options", "option", "option_class"]
 
@@ -219,11 +220,10 @@ class Analysis:
         own_settings = (settings or {}).get(self.name, {})
         names = sorted(item.name for item in dataclasses.fields(self.options))
         if not isinstance(own_settings, Mapping) or not set(own_settings) <= set(names):
-            value = (
-                repr(next(name for name in own_settings if name not in names))
-                if isinstance(own_settings, Mapping)
-                else repr(own_settings)
-            )
+            value = repr(own_settings)
+            if isinstance(own_settings, Mapping):
+                unknown = next(name for name in own_settings if name not in names)
+                value = f"{unknown!r}{meant(unknown, names)}"
             raise ValueError(f"settings of {self.name} have {value}; expected options by name: {', '.join(names)}")
         options = {**self.in_report, **(self.more if more else {}), **own_settings}
         if own_settings:

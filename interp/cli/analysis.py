@@ -22,13 +22,13 @@ from interp.cli.output import check_output, check_working, is_saving, save, save
 from interp.cli.screen import echo, visible
 from interp.support.disk import check_page
 from interp.support.paths import bundled_models, corpus_file, model_directory, short_name
-from interp.support.words import beginning_words
+from interp.support.words import beginning_words, meant
 
 __all__ = ["command_of", "report"]
 
 _MODELS = "Hub name, local directory or bundled model; may be repeated.  [default: the bundled models]"
 _NO_OUT = "--out is missing; expected a directory to write to"
-_OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR")]
+_OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR", rich_help_panel="Output")]
 
 
 def command_of(analysis: Analysis) -> flags.Command:
@@ -38,10 +38,16 @@ def command_of(analysis: Analysis) -> flags.Command:
     if source in analysis.paper:
         described += f" Default with --paper: {analysis.paper[source]!r}."
     complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
-    keywords = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
+    keywords = [
+        flags.parameter(source, str, described, metavar="NAME", autocompletion=complete, rich_help_panel="Text")
+    ]
     keywords += flags.parameters(analysis.options, ModelOptions)
     if analysis.paper:
-        keywords.append(flags.parameter("paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper"))
+        keywords.append(
+            flags.parameter(
+                "paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper", rich_help_panel="Question"
+            )
+        )
 
     @in_parts(analysis.name)
     @flags.with_flags(*keywords)
@@ -155,9 +161,12 @@ def report(
     job: Job,
     out: _OutFlag = None,
     model: Annotated[
-        list[str] | None, typer.Option(help=_MODELS, metavar="NAME", autocompletion=flags.complete_model)
+        list[str] | None,
+        typer.Option(help=_MODELS, metavar="NAME", autocompletion=flags.complete_model, rich_help_panel="Model"),
     ] = None,
-    corpus: Annotated[str, typer.Option(help=CORPUS, metavar="NAME", autocompletion=flags.complete_corpus)] = "bundled",
+    corpus: Annotated[
+        str, typer.Option(help=CORPUS, metavar="NAME", autocompletion=flags.complete_corpus, rich_help_panel="Text")
+    ] = "bundled",
     *,
     dry_run: dryrun.DryRunFlag = False,
     measure: dryrun.MeasureFlag = False,
@@ -220,9 +229,8 @@ def _check_settings(options: Mapping[str, Any]) -> None:
     """Raise ValueError for settings of something that is not an analysis, or that an analysis does not have."""
     names = list(analyses())
     if foreign := sorted(set(options.get("settings", {})) - set(names)):
-        raise ValueError(
-            f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(names)}"
-        )
+        problem = f"--settings names {foreign[0]!r}{meant(foreign[0], names)}, which is not an analysis"
+        raise ValueError(f"{problem}; expected one of {', '.join(names)}")
     for analysis in analyses().values():
         analysis.reported(more=False, settings=options.get("settings"))
 

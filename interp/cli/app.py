@@ -23,7 +23,7 @@ from interp.cli.commands import compare, corpora, figures, models, page, unigram
 from interp.cli.config import expanded
 from interp.cli.errors import STOPPED, outcome
 from interp.cli.explore import explore
-from interp.cli.flags import Command
+from interp.cli.flags import Command, Sectioned
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.results import show
@@ -78,7 +78,7 @@ for name in ("report", *names()):
     if name in others():
         app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_placeholder)
     else:
-        app.command(name)(_command(name))
+        app.command(name, cls=Sectioned)(_command(name))
 for name, command in _COMMANDS.items():
     app.command(name)(command)
 
@@ -101,7 +101,7 @@ def _call(args: list[str], **settings: Any) -> Any:
     if args[0] in _COMMANDS and is_grouped():
         raise ValueError(f"interp {args[0]} runs in one process; start it without torchrun")
     if args[0] in others():
-        app.command(args[0])(_command(args[0]))
+        app.command(args[0], cls=Sectioned)(_command(args[0]))
     return app(expanded(args, app), **settings)
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from interp.cli.jobs import Job
 from interp.support.disk import OPTIONS, replacing
+from interp.support.words import meant
 
 __all__ = ["expanded", "keep"]
 
@@ -60,7 +61,7 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
         parameter = parameters.get(option)
         if parameter is None or _CONFIG in parameter.opts:
             listed = ", ".join(sorted({*parameters} - {"config"}))
-            problem = f"{path} has the option {option!r}, which interp {name} does not have"
+            problem = f"{path} has the option {option!r}{meant(option, parameters)}, which interp {name} does not have"
             raise ValueError(f"{problem}; expected one of {listed}")
         spelled = [*parameter.opts, *parameter.secondary_opts]
         if not any(part.partition("=")[0] in spelled for part in words):

@@ -13,19 +13,38 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import typer
+import typer.core
 
-from interp.analyses.declare import Options, taken, takes_several
+from interp.analyses.declare import Options, kinds, taken, takes_several
+from interp.analyses.options import CountsOptions, ModelOptions, PairOptions, TextOptions
 from interp.support.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
+from interp.support.words import meant
 
-__all__ = ["Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "check_named"]
+__all__ = ["Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "Sectioned", "check_named"]
 __all__ += ["complete_corpus", "complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter"]
 __all__ += ["parameters", "read", "signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
+_SECTIONS = ("Model", "Text", "Question", "Running", "Output")
+_OF_TEXT = {*kinds(TextOptions).values(), *kinds(PairOptions).values(), *kinds(CountsOptions).values(), "tasks"}
 _LARGEST = 2**63 - 1
 _NAMED: dict[str, Callable[[str], Any]] = {
     "corpus": corpus_file, "model": model_directory, "counts": lambda name: is_counts(name) or corpus_file(name)
 }  # fmt: skip
+
+
+class Sectioned(typer.core.TyperCommand):
+    """A command whose `--help` has its options in sections: those of the model, of the text …"""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        records: dict[str, list[tuple[str, str]]] = {section: [] for section in _SECTIONS}
+        for option in self.get_params(ctx):
+            if record := option.get_help_record(ctx):
+                records[getattr(option, "rich_help_panel", None) or "Running"].append(record)
+        for section, lines in records.items():
+            if lines:
+                with formatter.section(section):
+                    formatter.write_dl(lines)
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -51,14 +70,25 @@ def _paths(incomplete: str) -> list[str]:
 
 ModelArgument = Annotated[
     str,
-    typer.Argument(help="Hub name, local directory, GGUF file or bundled model.", autocompletion=complete_model),
-]
+    typer.Argument(
+        help="Hub name, local directory, GGUF file or bundled model.", autocompletion=complete_model,
+        rich_help_panel="Model",
+    ),
+]  # fmt: skip
 ModelFlag = Annotated[
-    str, typer.Option(help="Hub name, local directory or bundled model.", metavar="NAME", autocompletion=complete_model)
+    str,
+    typer.Option(
+        help="Hub name, local directory or bundled model.", metavar="NAME", autocompletion=complete_model,
+        rich_help_panel="Model",
+    ),
+]  # fmt: skip
+OutFlag = Annotated[Path, typer.Option(help="Directory to write to.", metavar="DIR", rich_help_panel="Output")]
+OverwriteFlag = Annotated[
+    bool, typer.Option("--overwrite", help="Replace earlier results in --out.", rich_help_panel="Output")
 ]
-OutFlag = Annotated[Path, typer.Option(help="Directory to write to.", metavar="DIR")]
-OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results in --out.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+JsonFlag = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of tables.", rich_help_panel="Output")
+]
 
 
 def flag(name: str) -> str:
@@ -73,7 +103,20 @@ def parameter(name: str, kind: Any, help: str, *names: str, **settings: Any) -> 
 
 def parameters(*options: type, without: Collection[str] = ()) -> list[inspect.Parameter]:
     """A keyword for each field of the options."""
-    return [_parameter(item) for declared in options for item in _shown(declared) if item.name not in without]
+    return [
+        _parameter(item, _section(declared, item))
+        for declared in options
+        for item in _shown(declared)
+        if item.name not in without
+    ]
+
+
+def _section(options: type, item: dataclasses.Field[Any]) -> str:
+    """The section of `--help` that has this option."""
+    if options is ModelOptions:
+        return "Model"
+    is_own = item.name in options.__annotations__ and item.metadata["kind"] not in _OF_TEXT
+    return "Question" if is_own else "Text"
 
 
 def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
@@ -153,7 +196,7 @@ def _single_type(annotation: Any) -> Any:
     return lists[0] if lists else float if {int, float} <= set(parts) else parts[0]
 
 
-def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
+def _parameter(item: dataclasses.Field[Any], section: str) -> inspect.Parameter:
     kind, several, choices = _type(item)
     text = item.metadata["help"] + f" Of {','.join(choices)}." * (several and bool(choices))
     if item.default is not None and item.default is not False:
@@ -163,9 +206,10 @@ def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
         )
     if kind is bool:
         opposite = "" if item.default is False else f"/--no-{flag(item.name)[2:]}"
-        return parameter(item.name, bool, text, flag(item.name) + opposite)
+        return parameter(item.name, bool, text, flag(item.name) + opposite, rich_help_panel=section)
     metavar = "A,B,…" if several else "|".join(choices) or {int: "N", float: "X", dict: "JSON"}.get(kind, "TEXT")
-    return parameter(item.name, kind if kind in (int, float) and not several else str, text, metavar=metavar)
+    read = kind if kind in (int, float) and not several else str
+    return parameter(item.name, read, text, metavar=metavar, rich_help_panel=section)
 
 
 def _checked(kind: Any) -> dict[str, Any]:
@@ -215,7 +259,8 @@ def _names(text: str, name: str, choices: Collection[str], *, several: bool) -> 
     names = _list(text) if several else [text]
     if choices and (unknown := [item for item in names if item not in choices]):
         quantity = "one or more" if several else "one"
-        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {quantity} of {', '.join(choices)}")
+        problem = f"{name} {text!r}: unknown {unknown[0]!r}{meant(unknown[0], choices)}"
+        raise ValueError(f"{problem}; expected {quantity} of {', '.join(choices)}")
     if len(set(names)) < len(names):
         raise ValueError(f"{name} {text!r} has a name twice; give each name once")
     return names if several else text

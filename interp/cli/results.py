@@ -9,6 +9,7 @@ import typer
 from interp.cli import flags
 from interp.cli.output import check_writable, show as say
 from interp.cli.screen import echo, on_terminal
+from interp.support.words import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +66,9 @@ def show(
     named = None if columns is None else [part.strip() for part in columns.split(",")]
     chosen = {place: tables for place, result in results.items() if (tables := _tables(result, table, named))}
     if not chosen:
-        listed = ", ".join(_listed(results)["table"].unique())
-        raise ValueError(f"{directory} has no table {table!r}; expected one of {listed}")
+        names = _listed(results)["table"].unique()
+        suggestion = meant(table, [*names, *(name.partition("/")[2] for name in names)])
+        raise ValueError(f"{directory} has no table {table!r}{suggestion}; expected one of {', '.join(names)}")
     wide = {} if width is None else {"width": width}
     looks = {run: {name: results[run].look(name, named) | wide for name in tables} for run, tables in chosen.items()}
     if out is not None:

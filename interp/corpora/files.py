@@ -28,7 +28,7 @@ from pyarrow.parquet import ParquetFile
 
 from interp.support.checks import unicode_text
 from interp.support.paths import text_suffix
-from interp.support.words import argument
+from interp.support.words import argument, meant
 
 __all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Table", "TableRow", "dataset_table", "frame_table", "has_header"]
 __all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled", "shortened"]
@@ -86,7 +86,7 @@ class Table:
         if column is not None and column not in names:
             if names == [UNNAMED]:
                 raise ValueError(f"{self.name} has texts but no columns, so no column {column!r}; leave column out")
-            raise ValueError(f"{self.name} has no column {column!r}; found {columns}")
+            raise ValueError(f"{self.name} has no column {column!r}{meant(column, names)}; found {columns}")
         candidates = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
         candidates = candidates or [name for name, of_strings in self.columns if of_strings]
         if len(candidates) != 1:

@@ -28,7 +28,7 @@ from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.support.choices import Several, listed
 from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
-from interp.support.words import argument
+from interp.support.words import argument, meant
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
 __all__ += ["load", "name_of", "read", "sentences_of"]
@@ -329,9 +329,9 @@ def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
     """The tables of a file or a directory, each with its default task."""
     if not os.path.exists(path):
         kinds = f"a directory of .jsonl files, or a file ({', '.join(TEXT_SUFFIXES[1:])}, .gz of these)"
-        raise FileNotFoundError(
-            f"no such file or directory: {str(path)!r}; expected 'bundled', {', '.join(map(repr, HUB_PAIRS))}, {kinds}"
-        )
+        names = ["bundled", *HUB_PAIRS]
+        problem = f"no such file or directory: {str(path)!r}{meant(path, names)}"
+        raise FileNotFoundError(f"{problem}; expected {', '.join(map(repr, names))}, {kinds}")
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
@@ -357,7 +357,8 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     missing = [name for name in names.values() if name not in present]
     if missing:
         remedy = f"a table of minimal pairs has both sentences; name other columns with {_column_arguments()}"
-        raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {remedy}")
+        problem = f"{table.name} has no column {missing[0]!r}{meant(missing[0], present)}"
+        raise ValueError(f"{problem}; found {table.shown}; {remedy}")
     return {column: table.choose(name) for column, name in names.items()}
 
 

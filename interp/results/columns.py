@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype, is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
-from interp.support.words import BIAS_WORD, MISSING, printed
+from interp.support.words import BIAS_WORD, MISSING, meant, printed
 
 __all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns", "with_numbers"]
 
@@ -180,8 +180,10 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str], headings: Mapping[
         ['gap', 'gap_low', 'gap_high']
     """
     names = [*map(str, table.columns)]
-    if isinstance(columns, str) or not columns or set(columns) - set(names):
-        raise ValueError(f"columns are {columns!r}; expected a list of some of {', '.join(names)}")
+    unknown = [] if isinstance(columns, str) else [name for name in columns if name not in names]
+    if isinstance(columns, str) or not columns or unknown:
+        suggestion = meant(unknown[0], names) if unknown else ""
+        raise ValueError(f"columns are {columns!r}{suggestion}; expected a list of some of {', '.join(names)}")
     ends = _with_ends(names, headings)
     return table[[*dict.fromkeys(part for name in columns for part in (name, *(ends.get(name) or ())))]]
 

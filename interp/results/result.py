@@ -27,7 +27,7 @@ from interp.results.exports import export
 from interp.results.findings import Answer, Finding, counted, findings_table
 from interp.results.latex import latex
 from interp.support.disk import in_turn, replacing_directory, result_names
-from interp.support.words import quantised_words
+from interp.support.words import meant, quantised_words
 
 if TYPE_CHECKING:
     from interp.figures.figure import Figure
@@ -268,7 +268,10 @@ class Result:
             table, (_, rows) = next(iter(self.shown.items()))
             tables = {table: rows, **tables}
         if table not in tables:
-            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(tables)}")
+            suggestion = meant(table, tables)
+            raise ValueError(
+                f"{type(self).__name__} has no table {table!r}{suggestion}; expected one of {', '.join(tables)}"
+            )
         return latex(tables[table], width=width, **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
@@ -352,7 +355,7 @@ class _Figures(dict[str, "Figure"]):
         names = [figure for figure in self if figure.startswith(f"{name}_")]
         if len(names) == 1:
             return self[names[0]]
-        raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
+        raise KeyError(f"no figure {name!r}{meant(name, self)}; expected one of {', '.join(self)}")
 
 
 def _read_table(name: str, path: Path) -> pd.DataFrame:

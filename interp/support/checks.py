@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from interp.support.choices import listed
+from interp.support.words import meant
 
 __all__ = ["check_choice", "check_mask_rate", "check_mode", "check_same", "check_scales", "check_seed", "check_table"]
 __all__ += ["check_token_ids", "check_width", "collecting", "finite_number", "list_of_strings", "refuse"]
@@ -136,7 +137,7 @@ def check_mode(mode: str) -> None:
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise ValueError for a value that is not among the known ones."""
     if value not in choices:
-        raise ValueError(f"unknown {name} {value!r}; expected one of {', '.join(choices)}")
+        raise ValueError(f"unknown {name} {value!r}{meant(value, choices)}; expected one of {', '.join(choices)}")
 
 
 def check_choices(name: str, values: Sequence[str], choices: Collection[str]) -> None:

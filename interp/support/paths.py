@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from interp.support.words import argument
+from interp.support.words import argument, meant
 
 __all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib"]
 __all__ += [
@@ -91,7 +91,9 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
     names = cached(kind)
     may_be_short = kind == "models" and "/" not in name and bool(names)
     if name not in names and not may_be_short:
-        problem = f"model {name!r} is no local directory" if kind == "models" else f"dataset {name!r} is no local file"
+        local = bundled_models() if kind == "models" else [*HUB_CORPORA, *HUB_PAIRS]
+        subject = f"{kind.removesuffix('s')} {name!r}{meant(name, [*local, *names])}"
+        problem = f"{subject} is no local {'directory' if kind == 'models' else 'file'}"
         reason = "it is not in the hub's cache and the hub cannot be reached"
         raise FileNotFoundError(f"{problem}, {reason}; connect to the network, or give {expected}")
 
@@ -121,7 +123,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         expected = "a Hugging Face directory with config.json, a .gguf file, a hub name or one of "
         expected += ", ".join(bundled_models())
         problem = "is a file, not a directory" if exists else "does not exist"
-        raise FileNotFoundError(f"model {name!r} {problem}; expected {expected}")
+        raise FileNotFoundError(f"model {name!r}{meant(name, bundled_models())} {problem}; expected {expected}")
     check_no_adapter(path)
     config = path / "config.json"
     in_gguf = sorted(path.glob("*.gguf"))
@@ -282,7 +284,8 @@ def corpus_file(name: str) -> Path | None:
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"
         if not exists and re.search(r"\s", name):
             expected += "; if it is a text itself, put it in a file or, in Python, give a list of strings"
-        raise FileNotFoundError(f"corpus {excerpt!r} {problem}; expected {expected}")
+        suggestion = meant(name, ["bundled", *HUB_CORPORA])
+        raise FileNotFoundError(f"corpus {excerpt!r}{suggestion} {problem}; expected {expected}")
     text_suffix(path)
     if path.stat().st_size == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")

@@ -1,5 +1,6 @@
 """Names of things, and the format of numbers, in sentences, tables and figures."""
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, SupportsFloat
 
 __all__ = ["BIAS_MEANING", "BIAS_WORD", "DECODER_NAME", "DISTANCE", "MISSING", "argument", "beginning_words"]
-__all__ += ["capitalized", "class_words", "count", "finer", "named_bias", "of_command_line", "printed"]
+__all__ += ["capitalized", "class_words", "count", "finer", "meant", "named_bias", "of_command_line", "printed"]
 __all__ += ["quantised_words", "sentence", "within", "without"]
 
 _OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
@@ -42,6 +43,18 @@ _PLURAL = {"frequency": "frequencies", "phenomenon": "phenomena"}
 _DECIMALS = re.compile(r"\.(\d+)f")
 _SYMBOL = re.compile(r"[Α-Ωα-ω]|\w+[_(]")
 _SIGN_OF_ZERO = re.compile(r"^[-+](?=0(\.0*)?$)")
+
+
+def meant(name: object, choices: Iterable[str]) -> str:
+    """Return the question whether the most similar of some names was meant, to put after an unknown one; empty if none
+    is similar.
+
+    Examples:
+        >>> meant("tiny-gtp2", ["tiny-bert", "tiny-gpt2"]), meant("x", ["tiny-bert"])
+        (" (did you mean 'tiny-gpt2'?)", '')
+    """
+    near = difflib.get_close_matches(str(name), list(choices), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:

@@ -1,9 +1,12 @@
 """Bad input on the command line gives exit code 2 and one line, and nothing is written."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from workshop import Command, Workshop, check_command_refused
+
+from interp.cli import main
 
 PAIR = "sentence_good,sentence_bad\nw1 w2,w1 w3\n"
 
@@ -89,7 +92,7 @@ CASES: dict[str, Command] = {
     "a model in an unknown user's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
     "a run that is a file": ("is not a directory; expected the --out of a run", lambda w: ["show", str(w.corpus())]),
     "settings that an analysis does not have": (
-        "settings of frequency have 'scale'; expected options by name: batch_size",
+        "settings of frequency have 'scale' (did you mean 'scales'?); expected options by name: batch_size",
         full("report", settings='{"frequency": {"scale": [0]}}'),
     ),
     "settings that are a list": (
@@ -169,3 +172,42 @@ CASES: dict[str, Command] = {
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
     check_command_refused(CASES[name], workshop, capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "suggestion"),
+    [
+        ("frequency --model tiny-gtp2 --corpus bundled", "tiny-gpt2"),
+        ("frequency --model tiny-gpt2 --corpus bundeld", "bundled"),
+        ("probing --model tiny-gpt2 --pairs bundle", "bundled"),
+        ("probing --model tiny-gpt2 --pairs bundled --tasks reflexive_numbers", "reflexive_number"),
+        ("frequency --model tiny-gpt2 --corpus texts.csv --column setence", "sentence"),
+        ("probing --model tiny-gpt2 --pairs pairs.csv --good goods --bad wrong", "good"),
+        ("frequency --model tiny-gpt2 --corpus bundled --biases lns", "ln"),
+        ('report --settings {"frequncy":{}}', "frequency"),
+        ('report --settings {"frequency":{"scale":[0]}}', "scales"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(line, suggestion, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.csv").write_text("id,sentence\n1,The cat sat.\n", encoding="utf-8")
+    (tmp_path / "pairs.csv").write_text("good,wrong\nThe cat sat.,The cat sit.\n", encoding="utf-8")
+    assert main([*line.split(), "--out", "run"]) == 2
+    assert f"did you mean '{suggestion}'" in capsys.readouterr().err
+
+
+def test_help_has_its_options_in_sections(capsys):
+    assert main(["frequency", "--help"]) == 0
+    sections = re.split(r"^(\w+):$", capsys.readouterr().out, flags=re.M)
+    options = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert list(options) == ["Model", "Text", "Question", "Running", "Output"]
+    examples = {
+        "Model": "--dtype",
+        "Text": "--mask-rate",
+        "Question": "--paper",
+        "Running": "--shard",
+        "Output": "--out",
+    }
+    for section, option in examples.items():
+        assert [name for name, text in options.items() if f"  {option} " in text] == [section]

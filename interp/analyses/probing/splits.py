@@ -13,7 +13,7 @@ from scipy.sparse import csgraph
 from interp.corpora.pairs import sentences_of
 from interp.support.checks import list_of_strings, warn
 from interp.support.choices import Several, listed
-from interp.support.words import count
+from interp.support.words import count, meant
 
 __all__ = ["Split", "UsedPairs", "of_equal_size", "split_tasks", "used_pairs"]
 
@@ -105,7 +105,9 @@ def split_tasks(
     all_tasks = list(dict.fromkeys(pairs["UID"]))
     chosen = all_tasks if tasks is None else list_of_strings(listed(tasks), "tasks")
     if unknown := sorted(set(chosen) - set(all_tasks)):
-        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(all_tasks)}")
+        raise ValueError(
+            f"unknown tasks {', '.join(unknown)}{meant(unknown[0], all_tasks)}; found {', '.join(all_tasks)}"
+        )
     used, group, _ = used_pairs(pairs, rows)
     part_of: dict[int, int] = {}
     splits: dict[str, Split] = {}

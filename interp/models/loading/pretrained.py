@@ -22,7 +22,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from interp.models.loading.gguf_files import config_of, header, read_with
 from interp.support.choices import Backend
-from interp.support.paths import check_no_adapter, hub_answers, is_gguf
+from interp.support.paths import bundled_models, cached, check_no_adapter, hub_answers, is_gguf
+from interp.support.words import meant
 
 __all__ = [
     "HOOKED",
@@ -326,7 +327,8 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
         raise ValueError(f"{source} cannot be read as a transformers model: {reason}") from error
     place = f" at revision {revision!r}" if revision else ""
     reason = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
-    raise FileNotFoundError(f"model {source!r}{place} is no local directory, and its safetensors {reason}") from error
+    model = f"model {source!r}{meant(source, [*bundled_models(), *cached('models')])}{place}"
+    raise FileNotFoundError(f"{model} is no local directory, and its safetensors {reason}") from error
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
