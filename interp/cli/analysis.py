@@ -1,5 +1,6 @@
 """The commands of the analyses, made from their declarations, and `interp report`, which runs all of them."""
 
+import inspect
 import logging
 import os
 import time
@@ -34,23 +35,9 @@ _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", me
 def command_of(analysis: Analysis) -> flags.Command:
     """The function that `interp NAME` calls."""
     source = "pairs" if analysis.reads == "pairs" else "corpus"
-    described = PAIRS if source == "pairs" else CORPUS
-    if source in analysis.paper:
-        described += f" Default with --paper: {analysis.paper[source]!r}."
-    complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
-    keywords = [
-        flags.parameter(source, str, described, metavar="NAME", autocompletion=complete, rich_help_panel="Text")
-    ]
-    keywords += flags.parameters(analysis.options, ModelOptions)
-    if analysis.paper:
-        keywords.append(
-            flags.parameter(
-                "paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper", rich_help_panel="Question"
-            )
-        )
 
     @in_parts(analysis.name)
-    @flags.with_flags(*keywords)
+    @flags.with_flags(*_keywords(analysis, source))
     def command(
         job: Job,
         model: flags.ModelFlag,
@@ -98,6 +85,20 @@ def command_of(analysis: Analysis) -> flags.Command:
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
+
+
+def _keywords(analysis: Analysis, source: str) -> list[inspect.Parameter]:
+    """The flags of a command that are not those of all commands. `source` is what names the data."""
+    help_text = PAIRS if source == "pairs" else CORPUS
+    if source in analysis.paper:
+        help_text += f" Default with --paper: {analysis.paper[source]!r}."
+    complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
+    data = flags.parameter(source, str, help_text, metavar="NAME", autocompletion=complete, rich_help_panel="Text")
+    keywords = [data, *flags.parameters(analysis.options, ModelOptions)]
+    if analysis.paper:
+        protocol = f"The paper's protocol: {analysis.paper_help}."
+        keywords.append(flags.parameter("paper", bool, protocol, "--paper", rich_help_panel="Question"))
+    return keywords
 
 
 def _reading(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
