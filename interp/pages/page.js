@@ -41,7 +41,7 @@ function fitted(layout, width) {
     const domain = [1 - (i + 0.76) / axes.length, 1 - (i + 0.06) / axes.length];
     Object.assign(layout[name.replace("x", "y")], {domain, showticklabels: true});
   });
-  return stacked ? axes.length * PANEL_HEIGHT : layout.height - (printing ? 140 : 80);
+  return stacked ? axes.length * PANEL_HEIGHT : layout.height - (printing ? 180 : 80);
 }
 
 function draw(plot) {
@@ -163,18 +163,21 @@ for (const button of document.querySelectorAll("[data-svg]")) {
 for (const view of document.querySelectorAll("[data-view]"))
   CircuitsVis.render(view.id, CircuitsVis[view.dataset.view], JSON.parse(view.nextElementSibling.textContent));
 
-// On paper stands what is open on the screen, of every model.
+// On paper stands what is open on the screen, of every model, and all terms and rules.
+const glossaries = document.querySelectorAll("details.glossary:not([open])");
 let shown = [];
 addEventListener("beforeprint", () => {
   printing = true;
   latest += 1;
   shown = [...document.querySelectorAll(".part[hidden]")];
   for (const panel of shown) panel.hidden = false;
+  for (const glossary of glossaries) glossary.open = true;
   plots.filter(isShown).forEach(draw);
 });
 addEventListener("afterprint", () => {
   printing = false;
   for (const panel of shown) panel.hidden = true;
+  for (const glossary of glossaries) glossary.open = false;
   drawAll();
 });
 darkness.addEventListener("change", drawAll);

@@ -8,14 +8,14 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 import circuitsvis
@@ -32,6 +32,8 @@ from interp.analyses.declare import Analysis
 from interp.analyses.registry import load, names, saved_names
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
+from interp.pages import overview
+from interp.pages.overview import Entry
 from interp.pages.undrawn import Written
 from interp.results.columns import displayed
 from interp.results.exports import written_as
@@ -56,7 +58,7 @@ __all__ += ["templates", "write_page", "written_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
-_MOST_ROWS = 7  # the most rows of a table that is shown unfolded
+_MOST_ROWS = 7  # the most rows of a table that is unfolded when the tables are
 _HALF = 540  # pixels of a figure that shares its row; a wider figure gets its own row
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
@@ -68,23 +70,6 @@ class Run:
 
     directory: Path
     results: dict[str, Result]
-
-
-class _Entry(NamedTuple):
-    """A part as it stands on the page: with its anchor, the name of its model, and the HTML of its answer in the
-    overview (`lead`) and of the whole (`body`)."""
-
-    id: str
-    label: str
-    model: str
-    analysis: Analysis
-    section: Section
-    lead: str = ""
-    body: str = ""
-
-    def as_html(self) -> "_Entry":
-        part = templates().get_template("part.html").module
-        return self._replace(lead=part.lead(self), body=part.body(self))  # type: ignore[attr-defined]
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
@@ -237,7 +222,7 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         url: the address of the page, if there is a picture next to it.
     """
     questions = _by_question(parts, written)
-    models = dict.fromkeys(entry.model for entry in _entries(questions))
+    entries = [entry for by_title in questions.values() for group in by_title.values() for entry in group]
     groups = {name: load(name) for name in questions}
     sections = [part for _, _, part in parts]
     scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
@@ -251,8 +236,11 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         image=None if url is None else urljoin(url, "index.png"),
         generator=Markup(GENERATOR),
         questions=questions,
-        models=list(models),
-        left_out=_left_out(questions),
+        subjects=overview.subjects(entries),
+        several=len({entry.model for entry in entries}) > 1,
+        terms=overview.terms(entries),
+        rules=overview.rules(entries),
+        left_out=overview.left_out(entries),
         names={
             name: (name.replace("_", " ").capitalize(), analysis.question or analysis.title)
             for name, analysis in groups.items()
@@ -287,36 +275,27 @@ def style() -> str:
     return _file("page.css")
 
 
-def _by_question(parts: list[Part], written: Written) -> dict[str, dict[str, list[_Entry]]]:
+def _by_question(parts: list[Part], written: Written) -> dict[str, dict[str, list[Entry]]]:
     """The parts by question and by title of the analysis."""
-    questions: dict[str, dict[str, list[_Entry]]] = {}
+    questions: dict[str, dict[str, list[Entry]]] = {}
     for label, analysis, part in sorted(parts, key=lambda part: names().index(part[1].group)):
         by_title = questions.setdefault(analysis.group, {})
         entries = by_title.setdefault(analysis.title, [])
         place = f"{analysis.group}-{[*by_title].index(analysis.title) + 1}-{len(entries) + 1}"
         model = part.provenance.get("model")
-        entry = _Entry(place, label, Path(model).name if model else label, analysis, part)
+        entry = Entry(place, label, Path(model).name if model else label, analysis, part)
         drawing = f"interp {analysis.name} of {label}"
-        entries.append(written.attempt(drawing, entry.as_html, partial(_undrawn, entry)))
+        entries.append(written.attempt(drawing, partial(_as_html, entry), partial(_undrawn, entry)))
     return questions
 
 
-def _undrawn(entry: _Entry, note: str) -> _Entry:
-    return entry._replace(section=Section.undrawn(note, {})).as_html()
+def _as_html(entry: Entry) -> Entry:
+    part = templates().get_template("part.html").module
+    return entry._replace(lead=part.lead(entry), body=part.body(entry))  # type: ignore[attr-defined]
 
 
-def _left_out(questions: Mapping[str, Mapping[str, Sequence[_Entry]]]) -> dict[tuple[str, str], str]:
-    """What was not asked of a model, and why, by model and name; see `interp.analyses.registry.left_out`."""
-    reasons = {}
-    for entry in _entries(questions):
-        for name, reason in entry.section.provenance.get("left_out", {}).items():
-            reasons[entry.model, name] = reason
-    return reasons
-
-
-def _entries(questions: Mapping[str, Mapping[str, Sequence[_Entry]]]) -> list[_Entry]:
-    """All parts of a page, in its order."""
-    return [entry for by_title in questions.values() for entries in by_title.values() for entry in entries]
+def _undrawn(entry: Entry, note: str) -> Entry:
+    return _as_html(entry._replace(section=Section.undrawn(note, {})))
 
 
 def _plotly(figures: Iterable[go.Figure]) -> str:

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -425,6 +426,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
     recorded = dict(description)
     recorded["versions"] = {"python": platform.python_version(), **versions(*DECIDING, "torch", "numpy")}
     recorded["commit"] = _commit()
+    recorded["date"] = datetime.now(UTC).date().isoformat()
     for name in [name for name, value in entries.items() if recorded.get(name, value) != value]:
         conflict = f"provenance already has {name}={recorded[name]!r}, found {name}={entries[name]!r} as well"
         raise ValueError(f"{conflict}; record the second one under another name")

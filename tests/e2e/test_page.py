@@ -274,6 +274,9 @@ def short(browser, results, reported, tmp_path_factory):
         yield one
 
 
+_SUBJECTS = "[...document.querySelectorAll('header dd')].map(facts => facts.textContent)"
+
+
 def test_the_page_is_one_file(page, results):
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
@@ -286,8 +289,27 @@ def test_the_page_is_one_file(page, results):
 
 def test_the_page_says_what_was_left_out_and_how_to_repeat_the_run(report):
     text = (report / "index.html").read_text(encoding="utf-8")
-    assert '<td data-model="tiny-bert">An encoder (BERT) does not continue text; expected a causal model.</td>' in text
+    assert "<dt>Generation (tiny-bert)</dt><dd>An encoder (BERT) does not continue text" in text
     assert "<code>interp report --config tiny-gpt2/frequency/options.yaml --out DIR</code>" in text
+
+
+def test_terms_and_rules_stand_once_and_are_printed(short, tmp_path):
+    """Each model is introduced with its size, what it read, and when."""
+    terms = short.run("[...document.querySelectorAll('.glossary dt')].map(term => term.textContent)")
+    rules = short.run("[...document.querySelectorAll('.glossary li')].map(rule => rule.textContent)")
+    assert len(terms) > 5
+    assert len(rules) > 0
+    assert len({*terms}) == len(terms)
+    assert len({*rules}) == len(rules)
+    assert all(
+        re.search("[0-9]+ layers, d_model .* read .* with interp .* on 20", text) for text in short.run(_SUBJECTS)
+    )
+    short.pdf(tmp_path / "page.pdf")
+    printed = [page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(tmp_path / "page.pdf")]
+    text = " ".join(" ".join(printed).split())
+    assert all(term in text for term in terms)
+    assert "How verdicts follow from numbers" in text
+    short.open(Path(short.run("location.pathname")))
 
 
 def test_the_page_shows_what_the_report_command_writes(results):
@@ -606,7 +628,8 @@ def test_what_is_open_is_printed_of_every_model(short):
 
 def test_a_long_table_has_its_headings_on_every_printed_page(short, tmp_path):
     short.run(
-        "(table => { table.closest('details').open = true; const rows = [...table.tBodies[0].rows];"
+        "(table => { for (let part = table; part; part = part.parentElement) part.open = true;"
+        "const rows = [...table.tBodies[0].rows];"
         "for (let i = 0; i < 20; i++) rows.forEach(row => table.tBodies[0].append(row.cloneNode(true)));"
         "})(document.querySelector('details th button').closest('table'))"
     )
