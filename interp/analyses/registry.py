@@ -26,7 +26,8 @@ BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
 OWN = ("frequency", "generation", "controls", "attention", "sinks", "encoding", "probing")
 _OF_RESULTS = (
-    "weight_hash architecture attention n_layers active_hooks versions commit date caveats left_out quantised_from"
+    "weight_hash architecture attention n_layers n_parameters active_hooks versions commit date caveats left_out "
+    "quantised_from"
 )
 _OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
 RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")

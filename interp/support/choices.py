@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
-__all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Several", "Spread"]
-__all__ += ["Weights", "listed"]
+__all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Scaled", "Several"]
+__all__ += ["Spread", "Weights", "listed"]
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]
@@ -19,6 +19,8 @@ Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: of its last norm, of the dense layer before that (BERT), and of the logits."""
 Direction: TypeAlias = Literal["mean", "slope"]
 """Directions in a prediction head's input: its mean, and the slope of log-probability on the output embeddings."""
+Scaled: TypeAlias = Literal["ln", "mean"]
+"""What is scaled while text is generated: b_LN, or the mean input of the unembedding."""
 Backend: TypeAlias = Literal["hooked", "bridge"]
 """TransformerLens' own implementation of a model, or transformers' implementation in a `TransformerBridge`."""
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "float64", "auto"]

@@ -420,7 +420,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
         ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected one or more of greedy, beam, sample,"),
         ({"--decoders": "beam,beam"}, "has a name twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
-        ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders, --n and --bos itself"),
+        ({"--scales": "0,1", "--paper": None}, "--paper sets --scaled, --scales, --decoders, --n and --bos itself"),
         ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),
         ({"--model": "./gone"}, "does not exist"),
         ({"--features": "./gone"}, "does not exist"),

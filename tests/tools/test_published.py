@@ -237,7 +237,7 @@ def test_the_page_has_numbers_and_verdicts():
         analysis = "frequency"
         findings = (finding,)
 
-    names = list(published_runs.REFUSED)
+    names = ["a model", "another"]
     about = {"wheel": "x.whl", "wheel_sha256": "abc", "licence": "MIT", "quantised_from": None}
     wheels = [about | {"model": name} for name in names]
     line = "frequency --limit 3 --shard 0/2 --out OUT"

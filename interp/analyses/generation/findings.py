@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from interp.analyses.generation.options import Scaled
 from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, ends, judged, smallest
+from interp.support.choices import Scaled
 from interp.support.words import capitalized, named_bias, without
 
 __all__ = ["HUMAN", "answer", "diverse"]

@@ -1,17 +1,14 @@
 """The options and the declaration of `interp generation`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import BOS, CountsOptions
 from interp.instruments.decoders import DECODERS, Decoder
-from interp.support.choices import Bos, Several, listed
+from interp.support.choices import Bos, Scaled, Several, listed
 
-__all__ = ["ANALYSIS", "GenerationOptions", "Scaled", "check_asked"]
-
-Scaled = Literal["ln", "mean"]
-"""The bias of the last layer norm, and the mean input of the unembedding."""
+__all__ = ["ANALYSIS", "GenerationOptions", "check_asked"]
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig

@@ -1,7 +1,7 @@
 """Text generated with b_LN or E[h] scaled: every decoder at every λ, and measures of the texts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -22,7 +22,7 @@ from interp import models
 from interp.analyses.generation.columns import IN_PAPER, MEANINGS
 from interp.analyses.generation.findings import HUMAN, answer, diverse
 from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, intervals, text_features, text_metrics
-from interp.analyses.generation.options import GenerationOptions, Scaled, check_asked
+from interp.analyses.generation.options import GenerationOptions, check_asked
 from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
@@ -36,14 +36,14 @@ from interp.instruments.measures import measures
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.models.head import prediction_head
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model, Recipe, is_encoder
 from interp.passes.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
 from interp.passes.execution import Passes, Reading, asks, execute
 from interp.passes.observers import fingerprint
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.intervals import about as intervals_of
 from interp.results.result import Result, provenance
-from interp.support.choices import Several, listed
+from interp.support.choices import Scaled, Several, listed
 
 __all__ = ["HUMAN", "GenerationStudy", "generate", "prompts", "study", "why_impossible"]
 
@@ -140,12 +140,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     seed = int(options.seed)
     batch_size = None if options.batch_size is None else int(options.batch_size)
     directory, features = options.directory, options.features
-    head = prediction_head(model)
-    scaled = options.scaled or ("ln" if "ln" in head.biases else "mean")
-    if scaled == "ln":
-        head.require("ln")
-    else:
-        head.refuse_cap("a vector added to its input has no closed form")
+    scaled = _scaled(model, options.scaled)
     run = {} if directory is None else identity(model, torch=torch.__version__)
     sample = _prompts(model, text, options)
     configs = _configs(model, options.decoders, sample.human.shape[1])
@@ -153,15 +148,14 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     prepared = batches(model, sample.corpus, bos=sample.settings.get("bos", False), context=options.context)
     check_prompts(model, sample)
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    mean = (yield from head_directions(model, prepared, ["mean"]))["mean"] if scaled == "mean" else None
-    effect = head.effect("ln").cpu().double() if mean is None else added_logits(head, mean[None])[0]
+    recipe, effect = yield from _scaling(model, prepared, scaled)
     perplexity = _perplexity(model, prepared, counts, effect, listed(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = sample.ids.tolist()
 
     def measured(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
-        recipe = scale_bias(model, "ln", scale) if mean is None else shift_head_input(model, (scale - 1) * mean)
-        texts = decode(model, rows, configs[decoder], recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
+        hooks = recipe(scale)
+        texts = decode(model, rows, configs[decoder], hooks, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
         both = {} if judge is None else {"features": _features(judge, texts), "human_features": human_features}
         bar.update()
         return _measured(decoder, scale, texts, len(rows), unigram=counts, **both)
@@ -186,8 +180,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     record = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
-    record["tokens_at_once"] = CACHED_TOKENS
-    record["scaled"] = scaled
+    record |= {"tokens_at_once": CACHED_TOKENS, "scaled": scaled}
     record["intervals"] = intervals_of(len(rows), 1)
     record["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     record["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
@@ -204,6 +197,27 @@ _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
 _SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = [*_SHOWN, *(f"distinct_{n}" for n in ORDERS), "n_texts", "n_tokens"]
+
+
+def _scaled(model: Model, scaled: Scaled | None) -> Scaled:
+    """What is scaled in a model. Raises ValueError if it cannot be."""
+    head = prediction_head(model)
+    if scaled == "ln" or (scaled is None and "ln" in head.biases):
+        head.require("ln")
+        return "ln"
+    head.refuse_cap("a vector added to its input has no closed form")
+    return "mean"
+
+
+def _scaling(
+    model: Model, prepared: Batches, scaled: Scaled
+) -> Passes[tuple[Callable[[float], Recipe], Float[Tensor, " d_vocab"]]]:
+    """The recipe that scales b_LN or E[h] by a factor, and what it adds to the logits as trained."""
+    head = prediction_head(model)
+    if scaled == "ln":
+        return partial(scale_bias, model, "ln"), head.effect("ln").cpu().double()
+    mean = (yield from head_directions(model, prepared, ["mean"]))["mean"]
+    return lambda factor: shift_head_input(model, (factor - 1) * mean), added_logits(head, mean[None])[0]
 
 
 def _perplexity(

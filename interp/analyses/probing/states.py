@@ -235,7 +235,7 @@ def _read(
     stored, done = ({}, 0) if shard is None else shard.load()
     token_state = {} if tokens is None else tokens.state
     token_state |= {name: stored.pop(name) for name in token_state if name in stored}
-    vectors = {str(state): torch.zeros((len(rows), model.cfg.d_model)) for state in names} | stored
+    vectors = {str(state): torch.zeros(len(rows), model.cfg.d_model, dtype=torch.float32) for state in names} | stored
     start = done
     hooks = hooks_of_others(model)
     try:
