@@ -32,6 +32,7 @@ from interp.support.choices import Mode, Several, listed
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "permute_keys", "prune_output_dims", "scale_bias"]
 __all__ += ["shift_head_input"]
+__dir__ = __all__.copy
 
 
 def capture(

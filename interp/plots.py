@@ -67,6 +67,7 @@ __all__ = [
     "sink_scores", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
     "unit_consistency", "unit_depth", "unit_separability",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 
 def _of_its_result(draw: Any) -> Any:

@@ -42,6 +42,7 @@ else:
 
 __all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "assert_recipe_exact", "randomise"]
 __all__ += ["toy_bridge", "toy_decoder", "toy_encoder", "toy_like", "toy_tokenizer"]
+__dir__ = __all__.copy
 
 WORDS = tuple(f"w{i}" for i in range(60))
 """The words that a toy model knows. Its texts consist of these, separated by spaces."""

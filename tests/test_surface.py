@@ -1,10 +1,12 @@
 """What a user of Python meets: names, signatures, and a report in one call."""
 
+import importlib
 import inspect
 import subprocess
 import sys
 from pathlib import Path
 from pkgutil import resolve_name
+from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -23,6 +25,21 @@ QUICK = {
     "encoding": {"orders": ["random"]},
     "probing": {"methods": ["dense"], "controls": ["none"]},
 }
+
+
+def modules() -> list[str]:
+    """All modules that can be reached from `interp` by the names they offer."""
+    found = [interp]
+    for module in found:
+        offered = [getattr(module, name) for name in module.__all__]
+        found += [other for other in offered if isinstance(other, ModuleType) and other not in found]
+    return [module.__name__ for module in found]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_completion_shows_what_is_public(name):
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
 
 
 def test_importing_interp_imports_nothing_heavy():

@@ -21,6 +21,7 @@ from interp.support.choices import listed
 from interp.support.words import meant
 
 __all__ = ["Analysis", "Options", "option", "option_class"]
+__dir__ = __all__.copy
 
 if TYPE_CHECKING:
     from interp.results.result import Result

@@ -8,6 +8,7 @@ from interp.support.choices import Backend, Bos, Dtype, Layout, Several, Spread
 
 __all__ = ["BOS", "CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions"]
 __all__ += ["PairColumns", "PairOptions", "Pairs", "Text", "TextOptions"]
+__dir__ = __all__.copy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "RESERVED", "ReportOptions", "analyses", "left_out", "load", "load_result"]
 __all__ += ["names", "others", "remove_others", "saved_names"]
+__dir__ = __all__.copy
 
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100

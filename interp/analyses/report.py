@@ -26,6 +26,7 @@ from interp.support.disk import check_page
 from interp.support.words import beginning_words
 
 __all__ = ["report"]
+__dir__ = __all__.copy
 
 _OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # arguments of `interp.generation.prompts`
 _DEFAULT = ReportOptions()

@@ -24,6 +24,7 @@ from interp.support.choices import Bos, Layout
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]
+__dir__ = __all__.copy
 
 _WINDOW = 1_000
 MASK_RATE = 0.12

@@ -16,6 +16,7 @@ from interp.models.spelling import Spelling
 from interp.support.checks import list_of_strings, whole_number
 
 __all__ = ["KeyClasses", "Says", "TokenClasses", "token_classes"]
+__dir__ = __all__.copy
 
 _POSITIONS = 1_024  # the number of positions at which a checkpoint compares the classes of some tokens
 

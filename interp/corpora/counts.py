@@ -22,6 +22,7 @@ from interp.support.paths import is_counts
 from interp.support.words import argument
 
 __all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of", "word_frequencies"]
+__dir__ = __all__.copy
 
 _ENOUGH_TOKENS = 10_000_000
 Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]

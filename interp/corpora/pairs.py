@@ -32,6 +32,7 @@ from interp.support.words import argument, meant
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
 __all__ += ["load", "name_of", "read", "sentences_of"]
+__dir__ = __all__.copy
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]

@@ -16,6 +16,7 @@ from interp.models.sites import Model, view
 from interp.support.checks import check_token_ids, list_of_strings, whole_number
 
 __all__ = ["teacher_forced"]
+__dir__ = __all__.copy
 
 
 def teacher_forced(model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 16) -> Batches:

@@ -28,6 +28,7 @@ from interp.support.paths import HUB_CORPORA, corpus_file, printable, text_suffi
 from interp.support.words import argument
 
 __all__ = ["Corpus", "Source", "load", "roughly_tokens"]
+__dir__ = __all__.copy
 
 _FIRST_TEXTS = 100
 _LETTERS_OF_TOKEN = 4.0

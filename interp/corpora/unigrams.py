@@ -28,6 +28,7 @@ from interp.support.checks import check_token_ids
 from interp.support.disk import replacing
 
 __all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokenizer_hash", "total"]
+__dir__ = __all__.copy
 
 _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000

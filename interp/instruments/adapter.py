@@ -18,6 +18,7 @@ else:
     HookedTransformer = Any
 
 __all__ = ["HeadsFirst", "HookedCache", "Shell"]
+__dir__ = __all__.copy
 
 
 _heads_first = partial(rearrange, pattern="batch pos head d_head -> batch head pos d_head")

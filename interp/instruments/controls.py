@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.models.embeddings import Embeddings
 
 __all__ = ["MOST_NUMBERS", "DirectionKind", "random_directions", "rank_correlations", "spearman_of"]
+__dir__ = __all__.copy
 
 DirectionKind: TypeAlias = Literal["isotropic", "embeddings", "centred embeddings"]
 """What a random direction is like: any direction, or a sum of output embeddings as they are, or centred."""

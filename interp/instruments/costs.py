@@ -22,6 +22,7 @@ __all__ = [
     "score_pass",
     "sink_sums",
 ]
+__dir__ = __all__.copy
 
 _SCORES_AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
 _COPIES_OF_SCORES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension

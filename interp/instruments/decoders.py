@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 __all__ = ["CACHED_TOKENS", "DECODERS", "NEW_TOKENS", "PRESETS", "PROMPT_TOKENS", "Decoder", "batch_rows"]
+__dir__ = __all__.copy
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name. `PRESETS` has the settings that each name stands for."""

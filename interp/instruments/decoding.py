@@ -26,6 +26,7 @@ from interp.support.checks import check_seed, unicode_text, whole_number
 from interp.support.choices import Bos
 
 __all__ = ["NO_DECODER", "Generation", "check_decodes", "continuation", "decode", "generate", "resolved"]
+__dir__ = __all__.copy
 
 NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
 _SUPPORTED = {

@@ -23,6 +23,7 @@ from sklearn.utils.extmath import svd_flip
 from interp.models.embeddings import Embeddings
 
 __all__ = ["Decomposition", "decompose"]
+__dir__ = __all__.copy
 
 _PANEL = 32  # columns that dtpqrt transforms together
 

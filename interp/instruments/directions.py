@@ -28,6 +28,7 @@ from interp.support.checks import check_choice
 from interp.support.choices import Bias, Direction, Several, listed
 
 __all__ = ["Vectors", "added_logits", "check_directions", "head_directions", "refuse_hooks", "why_no_directions"]
+__dir__ = __all__.copy
 
 Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 """Vectors in the space of the head's input, by name."""

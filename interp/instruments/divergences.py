@@ -7,6 +7,7 @@ from jaxtyping import Float
 from scipy.special import rel_entr
 
 __all__ = ["Distribution", "js", "kl", "kl_where_seen", "perplexity"]
+__dir__ = __all__.copy
 
 Distribution = Float[np.ndarray, " d_vocab"]
 

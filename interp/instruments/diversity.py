@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 __all__ = ["ORDERS", "distinct_without", "diversity_without", "ratio", "without_each"]
+__dir__ = __all__.copy
 
 ORDERS = (1, 2, 3, 4)
 """The lengths of the n-grams that are counted."""

@@ -29,6 +29,7 @@ from interp.support.checks import warn
 
 __all__ = ["GroupedKeyObserver", "KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited"]
 __all__ += ["over_queries", "received", "table_of"]
+__dir__ = __all__.copy
 
 _PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 

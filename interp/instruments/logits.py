@@ -15,6 +15,7 @@ from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.passes.observers import Observer
 
 __all__ = ["LogitsObserver", "SiteMean", "real_logits"]
+__dir__ = __all__.copy
 
 
 class LogitsObserver(Observer):

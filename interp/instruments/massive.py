@@ -15,6 +15,7 @@ from interp.models.sites import Model, Recipe, state_name
 from interp.passes.observers import Observer
 
 __all__ = ["LargeValues", "MassiveActivations", "large_values"]
+__dir__ = __all__.copy
 
 _LEAST = 100.0
 _OVER_MEDIAN = 1_000.0

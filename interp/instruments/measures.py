@@ -13,6 +13,7 @@ from interp.instruments.predictions import MeanPredictions, Means
 from interp.results.intervals import Jackknife, jackknife
 
 __all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]
+__dir__ = __all__.copy
 
 FEWEST_OCCURRENCES = 5
 """How often a type has to be expected among the scored tokens to take part in the balanced NLL."""

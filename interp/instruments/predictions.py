@@ -20,6 +20,7 @@ from interp.passes.observers import fingerprint
 from interp.results.intervals import about, summed_others
 
 __all__ = ["Calibration", "MeanPredictions", "Means", "Variant"]
+__dir__ = __all__.copy
 
 _ELEMENTS_AT_ONCE = 2**22
 _BINS = 10  # bins of probability, for calibration

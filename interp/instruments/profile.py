@@ -23,6 +23,7 @@ from interp.support.choices import Rule
 
 __all__ = ["DimensionCorrelations", "DimensionProfile", "check_rule", "find_outliers"]
 __all__ += ["noise_count", "outlier_counts", "outlier_threshold"]
+__dir__ = __all__.copy
 
 _Of: TypeAlias = Literal["residual", "attn_input"]
 _IN_NOISE = 0.05  # the number of outliers in noise at the default threshold of the robust rule

@@ -19,6 +19,7 @@ from interp.support.choices import Bos
 from interp.support.words import count
 
 __all__ = ["Prompts", "check_prompts", "prompts"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, eq=False)

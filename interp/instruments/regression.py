@@ -14,6 +14,7 @@ from interp.models.head import PredictionHead, prediction_head
 from interp.models.sites import Model
 
 __all__ = ["Regression", "fit_arrays", "least_squares", "minus_log", "raw_head", "regressions", "taking_part"]
+__dir__ = __all__.copy
 
 
 def raw_head(model: Model) -> PredictionHead:

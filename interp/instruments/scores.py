@@ -33,6 +33,7 @@ from interp.support.checks import check_choice
 from interp.support.choices import Average, Several, Weights
 
 __all__ = ["KEY", "MOST_BYTES", "NO_SCORES", "SCORES", "TOTALS", "ScoreContributions"]
+__dir__ = __all__.copy
 
 MOST_BYTES = 2**28
 """The most bytes that sums by group of texts and dimension may take. If they would take more, gaps have no

@@ -13,6 +13,7 @@ from interp.results.dense import Dense, number_types
 from interp.support.checks import check_table
 
 __all__ = ["GAPS", "gaps"]
+__dir__ = __all__.copy
 
 GAPS: dict[str, Any] = {"dims": KEY, "fewer": dict.fromkeys(("n_dims_90", "n_dims_90_abs"), KEY[:3])}
 """The labels that columns of gaps depend on; see `interp.results.dense.Dense.of_table`."""

@@ -37,6 +37,7 @@ from interp.support.choices import Several
 
 __all__ = ["FEWEST_QUERIES", "FIRST_QUERY", "Sinks", "checked_epsilon", "fewest_tokens", "first_query"]
 __all__ += ["position_bins", "why_too_short"]
+__dir__ = __all__.copy
 
 _KEYS = ("attention", "above", "value_norm")  # means over keys
 _PAIRS = ("score", "cosine", "query_norm", "key_norm")  # means over pairs of a query and a key

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.models.qk import QKCircuit
 
 __all__ = ["Patterns", "Rows", "attended_queries", "pair_sums"]
+__dir__ = __all__.copy
 
 _AT_ONCE = 2**18  # contributions of single keys to one head that fit in a processor's cache
 

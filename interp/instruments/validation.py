@@ -21,6 +21,7 @@ from interp.instruments.decomposition import Decomposition
 from interp.models.embeddings import Embeddings
 
 __all__ = ["cross_validated", "errors_on_unseen", "folds", "r2_on_unseen"]
+__dir__ = __all__.copy
 
 _FOLDS = 10
 _OPEN = 1e-5  # the smallest pivot at which the types outside a fold determine the slope

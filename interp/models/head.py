@@ -19,6 +19,7 @@ from interp.support.checks import check_choice
 from interp.support.choices import Bias
 
 __all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens"]
+__dir__ = __all__.copy
 
 BIASES: tuple[Bias, ...] = get_args(Bias)
 _DESCRIPTION = {

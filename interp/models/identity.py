@@ -18,6 +18,7 @@ from interp.models.views import memory_order
 
 __all__ = ["Origin", "check_attention_weights", "check_weights", "config_hash", "is_finite", "n_parameters", "origin"]
 __all__ += ["reading_once", "set_origin", "weight_hash"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True)

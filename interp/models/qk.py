@@ -24,6 +24,7 @@ _SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 
 __all__ = ["QKCircuit", "check_dims", "check_layers", "input_name", "qk_circuit", "refuse_folded"]
 __all__ += ["why_no_scores", "why_unreadable"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, eq=False)

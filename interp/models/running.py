@@ -18,6 +18,7 @@ from interp.models.sites import Model, head_sites, view
 
 __all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "head_is_hooked", "hooks_here"]
 __all__ += ["hooks_of_others", "resolved", "running"]
+__dir__ = __all__.copy
 
 Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """A `Recipe`: hook points by name, or by a function that says which names are meant, as in TransformerLens."""

@@ -11,6 +11,7 @@ from interp.support.checks import check_choice, whole_number
 
 __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
 __all__ += ["how_to_load", "is_encoder", "narrowing", "state_name", "trunk_output", "view"]
+__dir__ = __all__.copy
 
 Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """`[(hook name, hook function), …]`, the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""

@@ -55,6 +55,7 @@ from interp.support.words import capitalized, count, sentence
 
 __all__ = ["Part", "Run", "description", "find_runs", "keep_figures", "plain_title", "render", "saved_results", "style"]
 __all__ += ["templates", "write_page", "written_page"]
+__dir__ = __all__.copy
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}

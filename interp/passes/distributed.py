@@ -22,6 +22,7 @@ import torch
 from interp.models.loading.spread import own_gpus
 
 __all__ = ["Part", "Unmerged", "group", "is_shard", "meet", "part", "parts_of", "shard", "writes"]
+__dir__ = __all__.copy
 
 
 class Unmerged(Exception):

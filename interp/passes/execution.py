@@ -48,6 +48,7 @@ from interp.support import memory
 from interp.support.checks import collecting, warn
 
 __all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "merged", "runs", "side_by_side"]
+__dir__ = __all__.copy
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 __all__ = ["ROWS", "all_reduce", "by_group", "correlation", "mean", "merged", "of_pairs", "variance"]
+__dir__ = __all__.copy
 
 ROWS = {1: 4, 2: 8}
 """Rows of a moments tensor of one variable, and of two."""

@@ -15,6 +15,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_integer_dtype, is_nu
 from interp.support.words import BIAS_WORD, MISSING, meant, printed
 
 __all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns", "with_numbers"]
+__dir__ = __all__.copy
 
 _NUMBERS = ("floating", "integer", "mixed-integer-float", "empty")
 _DIGITS, _MOST_DECIMALS, _WIDE, _ROUNDING = 3, 6, 1e3, 1e-7

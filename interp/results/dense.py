@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = ["MOST_ROWS", "Dense", "number_types"]
+__dir__ = __all__.copy
 
 MOST_ROWS = 5_000_000
 """Up to this many rows, a result is saved as a tidy table, and kept in float64 while it is made."""

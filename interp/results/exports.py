@@ -14,6 +14,7 @@ from interp.results.latex import latex
 from interp.support.disk import replacing
 
 __all__ = ["FORMATS", "Format", "check_formats", "export", "written_as"]
+__dir__ = __all__.copy
 
 Format: TypeAlias = Literal["csv", "xlsx", "latex", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)

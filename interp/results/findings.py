@@ -11,6 +11,7 @@ import pandas as pd
 from interp.support.words import finer, printed, sentence, within
 
 __all__ = ["Answer", "Finding", "Verdict", "counted", "findings_table", "over_texts"]
+__dir__ = __all__.copy
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
 """What follows from the numbers of a finding; see `interp.results.verdicts`."""

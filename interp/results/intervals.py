@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy import stats
 
 __all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others", "texts_read"]
+__dir__ = __all__.copy
 
 FEWEST_TEXTS = 20
 """With fewer texts (or pieces of longer texts) an interval is NaN, because it would contain the true value too rarely

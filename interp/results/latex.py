@@ -9,6 +9,7 @@ from interp.results.columns import COMMON, Column, Displayed, displayed, with_co
 from interp.support.checks import check_width
 
 __all__ = ["latex"]
+__dir__ = __all__.copy
 
 _PER_INCH = 96 / 6.5  # characters of 10-point type
 _GAP = 2.5  # between two columns, in characters

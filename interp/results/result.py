@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from interp.figures.section import Section
 
 __all__ = ["Result", "provenance"]
+__dir__ = __all__.copy
 
 version = functools.cache(importlib.metadata.version)  # reads files each time
 

@@ -19,6 +19,7 @@ from interp.support.words import meant
 __all__ = ["check_choice", "check_mask_rate", "check_mode", "check_same", "check_scales", "check_seed", "check_table"]
 __all__ += ["check_token_ids", "check_width", "collecting", "finite_number", "list_of_strings", "refuse"]
 __all__ += ["unicode_text", "warn", "whole_number"]
+__dir__ = __all__.copy
 
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 __all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Scaled", "Several"]
 __all__ += ["Spread", "Weights", "listed"]
+__dir__ = __all__.copy
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]

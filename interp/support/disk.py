@@ -28,6 +28,7 @@ import xxhash
 __all__ = ["CONTENTS", "FIGURES", "FULL", "GENERATOR", "OPTIONS", "Listed", "check_own", "check_page", "checksum"]
 __all__ += ["contents", "in_turn", "occupied", "remove", "replacing", "replacing_directory", "result_names", "tidy"]
 __all__ += ["uninterrupted"]
+__dir__ = __all__.copy
 
 try:
     import fcntl

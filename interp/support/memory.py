@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 __all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "release", "reused", "shown", "total"]
+__dir__ = __all__.copy
 
 GIB = 2**30
 _OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")

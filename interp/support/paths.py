@@ -26,6 +26,7 @@ __all__ += [
 ]
 __all__ += ["model_directory"]
 __all__ += ["printable", "published_pairs", "short_name", "text_suffix"]
+__dir__ = __all__.copy
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 """The folder of the models and texts that ship with the package."""

@@ -11,6 +11,7 @@ from typing import Any, SupportsFloat
 __all__ = ["BIAS_MEANING", "BIAS_WORD", "DECODER_NAME", "DISTANCE", "MISSING", "argument", "beginning_words"]
 __all__ += ["capitalized", "class_words", "count", "finer", "meant", "named_bias", "of_command_line", "printed"]
 __all__ += ["quantised_words", "sentence", "within", "without"]
+__dir__ = __all__.copy
 
 _OF_COMMAND_LINE: ContextVar[bool] = ContextVar("of_command_line", default=False)
 

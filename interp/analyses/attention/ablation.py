@@ -32,6 +32,7 @@ from interp.support.checks import check_choice, check_mode, check_seed, check_ta
 from interp.support.choices import Mode, Several
 
 __all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
+__dir__ = __all__.copy
 
 _CONTROLS = 5  # random dimensions in each layer
 _ROWS = 64  # of twice as many rows, or tokens, only a part is read for the draws, but not of fewer than 40 rows

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from interp.support.checks import check_table
 
 __all__ = ["controls_of", "largest_effects"]
+__dir__ = __all__.copy
 
 _KINDS = {"directions": ["frame", "equal keys"], "ordinary": ["ordinary"]}
 _COLUMNS = ["dims", "layer", "key_class", "attention_before", "attention_after", "log_odds", "log_odds_low"]

@@ -15,6 +15,7 @@ from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.choices import Several, listed
 
 __all__ = ["cost", "dry_run"]
+__dir__ = __all__.copy
 
 _RANDOM = 5  # dimensions that are removed from a layer beside outliers
 _TOGETHER = 64  # outlier dimensions that are removed together, as is assumed

@@ -24,6 +24,7 @@ from interp.models.verify import verify_values
 from interp.support.choices import Bos, Several
 
 __all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attention_in_text"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from interp.instruments.profile import DimensionProfile
 from interp.models.sites import Model
 
 __all__ = ["dimension_profile"]
+__dir__ = __all__.copy
 
 
 def dimension_profile(

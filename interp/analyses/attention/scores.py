@@ -21,6 +21,7 @@ from interp.models.sites import Model, check_model
 from interp.support.choices import Average, Several, Weights
 
 __all__ = ["check_decomposition", "score_contributions", "score_contributions_at"]
+__dir__ = __all__.copy
 
 _LEAST_COMPARED = 1e-30
 

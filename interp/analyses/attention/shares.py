@@ -10,6 +10,7 @@ from interp.instruments.shares import gaps
 from interp.results.dense import Dense
 
 __all__ = ["gaps", "largest_gaps", "outlier_shares"]
+__dir__ = __all__.copy
 
 _SHARE_COLUMNS = ["layer", "key_class", "n_dims", "gap", "outlier_share", "control_share", "share_beyond"]
 _SHARE_COLUMNS += ["share_beyond_low", "share_beyond_high"]

@@ -19,6 +19,7 @@ from interp.instruments.predictions import Calibration, MeanPredictions
 from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["band_nll", "band_table", "frequency_bands"]
+__dir__ = __all__.copy
 
 _MEASURED = ["nll", "delta_nll", "excess_nll", "calibration_error", "delta_calibration_error"]
 _COLUMNS = ["bias", "scale", "band", "unigram_low", "unigram_high", "n_types", "n_scored", "share", "predicted"]

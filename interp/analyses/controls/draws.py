@@ -21,6 +21,7 @@ from interp.instruments.regression import raw_head
 from interp.models.sites import Model
 
 __all__ = ["KINDS", "Draws", "farthest", "plug_in", "ranks"]
+__dir__ = __all__.copy
 
 _DRAWN_AS: dict[str, DirectionKind] = {
     "norm": "isotropic",

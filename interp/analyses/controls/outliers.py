@@ -32,6 +32,7 @@ from interp.passes.observers import Observer, fingerprint
 from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["OUTLIER_COLUMNS", "OutlierDims", "Outliers", "PartPredictions", "outlier_dims"]
+__dir__ = __all__.copy
 
 _SD = 3.0
 _MOST_POSITIONS = 2_000

@@ -28,6 +28,7 @@ from interp.support.checks import check_choice, check_choices, check_seed
 
 __all__ = ["FRACTIONS", "ORDERS", "ORDER_COLUMNS", "PRUNED", "Agreements", "PrunedPredictions"]
 __all__ += ["pruning_curve", "random_orders", "removal_order"]
+__dir__ = __all__.copy
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))

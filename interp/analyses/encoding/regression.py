@@ -32,6 +32,7 @@ from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 
 __all__ = ["Fit", "dimensions", "few_shot", "fit", "frequency_directions"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, eq=False)

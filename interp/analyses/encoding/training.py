@@ -25,6 +25,7 @@ from interp.passes.reading import observe
 from interp.support.checks import whole_number
 
 __all__ = ["COLUMNS", "checkpoints", "dynamics", "halfway"]
+__dir__ = __all__.copy
 
 COLUMNS = ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
 

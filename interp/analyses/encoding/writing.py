@@ -18,6 +18,7 @@ from interp.models.sites import Model
 from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["COLUMNS", "pruned_text"]
+__dir__ = __all__.copy
 
 _SHARES = [f"{name}{end}" for name in ("agreement", "diversity", "repetition") for end in ("", "_low", "_high")]
 COLUMNS = ["basis", "order", "fraction", "n_dims", *_SHARES, "same_texts", "perplexity", "perplexity_low"]

@@ -44,6 +44,7 @@ from interp.results.intervals import Jackknife, from_sums
 from interp.support.words import count
 
 __all__ = ["FrequencyWriters", "MeanParts", "writers"]
+__dir__ = __all__.copy
 
 _PARTS: dict[Site, str] = {"attn_out": "attention", "mlp_out": "MLP"}
 _APART = 0.02  # share of E[h] that rounding in bfloat16 may leave unexplained

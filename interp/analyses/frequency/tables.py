@@ -34,6 +34,7 @@ from interp.support.checks import check_mask_rate, check_scales
 from interp.support.choices import Direction, Several, listed
 
 __all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "why_impossible"]
+__dir__ = __all__.copy
 
 Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
 Edited: TypeAlias = Bias | Direction

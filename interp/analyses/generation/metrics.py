@@ -37,6 +37,7 @@ __all__ = [
     "text_features",
     "text_metrics",
 ]
+__dir__ = __all__.copy
 
 MAUVE_SEEDS = (0, 1, 2, 3, 4)
 MAUVE_MODEL = "gpt2-large"

@@ -9,6 +9,7 @@ from interp.instruments.decoders import DECODERS, Decoder
 from interp.support.choices import Bos, Scaled, Several, listed
 
 __all__ = ["ANALYSIS", "GenerationOptions", "check_asked"]
+__dir__ = __all__.copy
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig

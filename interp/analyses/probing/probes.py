@@ -23,6 +23,7 @@ from interp.support.checks import finite_number
 from interp.support.choices import Bos
 
 __all__ = ["Probe", "check_probe", "pair_scores", "probe", "steer", "token_scores"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ from interp.support.checks import list_of_strings
 from interp.support.choices import Bos
 
 __all__ = ["Sentences", "TokenScores", "scored", "sentence_scores", "word_surprisal"]
+__dir__ = __all__.copy
 
 
 class Sentences:

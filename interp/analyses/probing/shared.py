@@ -23,6 +23,7 @@ from interp.corpora.pairs import sentences_of
 from interp.support.choices import Several, listed
 
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer", "transfer_of_words"]
+__dir__ = __all__.copy
 
 _PAIRS_A_TASK = 100  # training pairs per task for a probe of many tasks
 _HOW = ["method", "l0_strength", "accuracy", "pair_accuracy"]

@@ -16,6 +16,7 @@ from interp.analyses.probing.options import STEPS, Scaling
 from interp.support.checks import check_choice, whole_number
 
 __all__ = ["SparseProbe"]
+__dir__ = __all__.copy
 
 
 class SparseProbe(ClassifierMixin, BaseEstimator):

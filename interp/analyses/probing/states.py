@@ -36,6 +36,7 @@ from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
 
 __all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows"]
+__dir__ = __all__.copy
 
 SENTENCES_PER_SHARD = 8_192
 _MOST = 2e9  # bytes that are kept without a directory

@@ -28,6 +28,7 @@ from interp.support.checks import check_choice, check_choices, check_seed, check
 from interp.support.choices import Several, listed
 
 __all__ = ["SHOWN", "SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
+__dir__ = __all__.copy
 
 _Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
 SHOWN_L0_STRENGTH = 0.2  # the λ whose gates are in the table of neurons

@@ -29,6 +29,7 @@ from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.choices import Several
 
 __all__ = ["DRAWS", "MOST_ROWS", "ShuffledKeys", "sampled_rows"]
+__dir__ = __all__.copy
 
 DRAWS = FEWEST_CONTROLS
 MOST_ROWS = 64

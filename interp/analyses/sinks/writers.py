@@ -19,6 +19,7 @@ from interp.results.intervals import from_sums
 from interp.support.checks import warn
 
 __all__ = ["WRITERS", "MassiveWriters", "why_no_writers"]
+__dir__ = __all__.copy
 
 WRITERS = ["dim", "first_position", "last_position", "component", "layer", "added", "share", "share_low", "share_high"]
 WRITERS += ["n_activations"]

@@ -25,6 +25,7 @@ from interp.models.verify import verify_all
 from interp.models.views import Tokens
 
 __all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled", "output", "trial"]
+__dir__ = __all__.copy
 
 PARITY_TOLERANCE = 1e-4
 """The largest difference of log-probabilities from transformers that is accepted in float32."""

@@ -20,6 +20,7 @@ from interp.support import memory
 from interp.support.paths import is_gguf, short_name
 
 __all__ = ["adapter_hash", "converted"]
+__dir__ = __all__.copy
 
 _LENGTH = 32
 

@@ -22,6 +22,7 @@ from interp.models.loading.streaming import Workspace, blocks_of, wide_type
 from interp.models.views import Tokens, memory_order
 
 __all__ = ["Bridged", "Draft", "Hooked", "read_again"]
+__dir__ = __all__.copy
 
 _REST = "what is in no block"
 

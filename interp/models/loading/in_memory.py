@@ -21,6 +21,7 @@ from interp.support.memory import shown
 from interp.support.paths import printable
 
 __all__ = ["as_model"]
+__dir__ = __all__.copy
 
 
 def as_model(

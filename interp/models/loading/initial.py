@@ -13,6 +13,7 @@ from interp.support.checks import check_seed
 from interp.support.memory import available, give_back
 
 __all__ = ["untrained"]
+__dir__ = __all__.copy
 
 _FIRST_SD = 0.02
 _DRAWN_AT_ONCE = 2**24

@@ -28,6 +28,7 @@ from interp.support.paths import adapter_directory, is_gguf, model_directory, pr
 from interp.support.words import quantised_words
 
 __all__ = ["load", "quiet"]
+__dir__ = __all__.copy
 
 
 def load(

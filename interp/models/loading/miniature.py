@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 __all__ = ["miniature"]
+__dir__ = __all__.copy
 
 _SIZES: dict[str, Any] = {
     "vocab_size": 67, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2, "n_layer": 2,

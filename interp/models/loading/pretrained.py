@@ -40,6 +40,7 @@ __all__ = [
     "set_buffers",
     "why_not_converted",
 ]
+__dir__ = __all__.copy
 
 HOOKED = {
     "gpt2": "GPT2LMHeadModel",

@@ -17,6 +17,7 @@ from interp.support.checks import check_choice
 from interp.support.words import argument
 
 __all__ = ["DeviceMap", "Placement", "check_device_map", "own_gpus", "placed"]
+__dir__ = __all__.copy
 
 _WAYS = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap: TypeAlias = str | Mapping[str, str | int | torch.device]

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from interp.models.embeddings import Embeddings
 
 __all__ = ["Watch", "Workspace", "blocks_of", "sampled", "streamed", "wide_type"]
+__dir__ = __all__.copy
 
 _NUMBER = re.compile(r"layer_?(id|idx|index|number)$")
 
