@@ -34,7 +34,7 @@ def subjects(entries: Sequence[Entry]) -> dict[str, str]:
             runs.setdefault(Path(about["model"]).name, []).append(about)
     sentences = {}
     for model, abouts in runs.items():
-        facts = {
+        facts: dict[str, list[str | None]] = {
             "{}": [about.get("architecture") for about in abouts],
             "{} parameters": [f"{about['n_parameters']:,}" for about in abouts if about.get("n_parameters")],
             "read {}": [about["corpus"] for about in abouts],
