@@ -121,11 +121,12 @@ def shift_head_input(model: Model, vector: Float[np.ndarray | Tensor, " d_model"
         >>> torch.allclose(logits, model("w1 w2") + model.W_U.sum(0), atol=1e-5)
         True
     """
+    head = prediction_head(model)
     added = _real(vector, "vector")
     d_model = model.cfg.d_model
     if tuple(added.shape) != (d_model,) or not torch.isfinite(added).all():
         raise ValueError(f"vector must have {d_model} finite numbers, found shape {tuple(added.shape)}")
-    added = added.to(model.W_U.device, prediction_head(model).wide)
+    added = added.to(model.W_U.device, head.wide)
     name = hook_name(model, "head_input")
     return [(name, Edit(model, name, lambda h, hook: (h + added).to(h.dtype)))]
 

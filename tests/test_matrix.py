@@ -118,7 +118,7 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, s.counts.log_prior(), 1.0)),
     "hooks.capture": lambda s: hooks.capture(s.model, "resid_post", {}, layer=1),
     "hooks.firing": lambda s: _fired(s),
-    "hooks.shift_head_input": lambda s: s.forward(hooks.shift_head_input(s.model, np.ones(s.model.cfg.d_model))),
+    "hooks.shift_head_input": lambda s: s.forward(hooks.shift_head_input(s.model, np.ones(len(s.fit.mean_input)))),
     "hooks.prune_output_dims": lambda s: s.forward(hooks.prune_output_dims(s.model, [3])),
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
@@ -422,7 +422,7 @@ def test_every_analysis_has_a_row() -> None:
     }
     assert public <= set(ANALYSES)
     known = {"analyses", "corpora", "hooks", "load", "load_result", "models", "observe", "pages", "passes", "plots"}
-    known |= {"instruments", "results", "support"}
+    known |= {"findings", "instruments", "report", "results", "support", "testing"}
     assert set(interp.__all__) == known | set(questions), "is the new module one of analyses?"
 
 

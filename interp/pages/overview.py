@@ -37,7 +37,7 @@ def subjects(entries: Sequence[Entry]) -> dict[str, str]:
         facts: dict[str, list[str | None]] = {
             "{}": [about.get("architecture") for about in abouts],
             "{} parameters": [f"{about['n_parameters']:,}" for about in abouts if about.get("n_parameters")],
-            "read {}": [about["corpus"] for about in abouts],
+            "read {}": [about.get("corpus") for about in abouts],
             "with interp {}": [about.get("versions", {}).get("interp") for about in abouts],
             "on {}": [about.get("date") for about in abouts],
         }

@@ -160,7 +160,7 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
 
     Examples:
         >>> about(12, 1)["none"]
-        '12 texts, or pieces of longer ones, were read; intervals need 20'
+        '12 texts, or pieces of longer ones, were read; intervals need 20 (more text, shorter rows or a row per text)'
     """
     description: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
     description["texts_per_group"] = texts_per_group
@@ -188,7 +188,8 @@ def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:
 def _too_few(groups: int, texts_per_group: int) -> str | None:
     """Why there is no interval, or None if there is one."""
     if groups * texts_per_group < FEWEST_TEXTS:
-        return f"{groups * texts_per_group} texts, or pieces of longer ones, were read; intervals need {FEWEST_TEXTS}"
+        problem = f"{groups * texts_per_group} texts, or pieces of longer ones, were read"
+        return f"{problem}; intervals need {FEWEST_TEXTS} (more text, shorter rows or a row per text)"
     if groups < _FEWEST_GROUPS:
         return f"what was read is from {groups} groups of texts; intervals need {_FEWEST_GROUPS}"
     return None

@@ -36,6 +36,7 @@ FEWEST_CONTROLS = 39
 """The number of random controls with which the smallest p is .025."""
 FEWEST_MODELS = 3
 """The number of control models, each of which costs a training or a pass of its own."""
+_FEWEST = {"draws": FEWEST_CONTROLS, "models": FEWEST_MODELS, "number": 0}
 _LEVEL = 0.05
 _MOST = 100  # more than this many times as much is not advised
 
@@ -240,16 +241,19 @@ it, if the value stays as it is. Cannot tell.
     by_effect = sorted(missed or compared, key=lambda comparison: _or_infinite(towards * comparison.effect))
     hardest = by_effect[-1 if verdict == "no" else 0]
     undecided = words.pop("because", "")
+    least = printed(smallest, finer(form.replace("+", ""), smallest))
     because = ""
     if verdict == "partly":
-        because = f"it does not pass {missed[0].control.name}"
+        because = f"it does not pass {missed[0].control.name}: {_missed(missed[0], smallest, least, towards)}"
+    elif verdict == "no" and "no" in {comparison.outcome for comparison in missed}:
+        because = f"a difference below {least} counts as none"
     elif verdict == "cannot tell":
         because = undecided or _undecided(missed, smallest, towards, sample)
     return Finding(
         question=question, verdict=verdict, measure=measure, value=value, low=low, high=high, control=hardest.median,
         compared_with="; ".join(filter(None, (_in_words(comparison, form, towards) for comparison in compared))),
         effect=hardest.effect, effect_low=hardest.low, effect_high=hardest.high, smallest=smallest, p=hardest.p,
-        n_controls=hardest.n, rule=_rule(compared, printed(smallest, finer(form.replace("+", ""), smallest)), towards),
+        n_controls=hardest.n, rule=_rule(compared, least, towards),
         because=because, form=form, towards=towards, **words,
     )  # fmt: skip
 
@@ -309,10 +313,21 @@ def _in_words(compared: Comparison, form: str, towards: int) -> str:
     return f"{compared.n} {name}: median {median}, p = {compared.p:.3f}"
 
 
+def _missed(compared: Comparison, s: float, least: str, towards: int) -> str:
+    """Why a control is not passed."""
+    if compared.n < _FEWEST[compared.control.kind]:
+        return f"{_FEWEST[compared.control.kind]} are the fewest that can decide it"
+    if compared.p > _LEVEL:
+        return f"{round(compared.p * (compared.n + 1)) - 1} of {compared.n} reach it"
+    if towards * compared.effect < s:
+        return f"the difference is below {least}"
+    return "the interval of the difference is too wide"
+
+
 def _undecided(missed: Sequence[Comparison], s: float, towards: int, sample: tuple[int, str] | None) -> str:
     """What would decide, or what stands in the way."""
     for comparison in missed:
-        fewest = {"draws": FEWEST_CONTROLS, "models": FEWEST_MODELS, "number": 0}[comparison.control.kind]
+        fewest = _FEWEST[comparison.control.kind]
         if comparison.n < fewest:
             return f"{fewest} {comparison.control.name} are the fewest that can decide it"
     widest = max(missed, key=lambda comparison: comparison.high - comparison.low)
@@ -322,7 +337,8 @@ def _undecided(missed: Sequence[Comparison], s: float, towards: int, sample: tup
     effect = towards * widest.effect
     if effect >= s and widest.p > _LEVEL:
         return f"{round(widest.p * (widest.n + 1)) - 1} of {widest.n} {widest.control.name} reach it"
-    target = abs(effect) if abs(effect) >= s else s - abs(effect)
+    margin = s if widest.control.kind == "models" else 0.0  # by which a value has to exceed all models
+    target = abs(effect) - margin if abs(effect) >= s else s - abs(effect)
     times = (width / 2 / target) ** 2 if target else math.inf
     if sample is None or times <= 1:
         return ""

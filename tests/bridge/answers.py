@@ -85,8 +85,8 @@ def sentences(model: Any) -> list[pd.DataFrame]:
 
 
 def states(model: Any) -> list[pd.DataFrame]:
-    read = [probing.collect(model, PAIRS, of=of, **QUIET) for of in ("residual", "heads", "neurons")]
-    return [pd.DataFrame({"state": found.load(number).ravel()}) for found in read for number in (0, 1)]
+    read = probing.collect(model, PAIRS, **QUIET)
+    return [pd.DataFrame({"state": read.load(number).ravel()}) for number in (0, 1)]
 
 
 def generated(model: Any) -> list[pd.DataFrame]:

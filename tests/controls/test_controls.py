@@ -128,6 +128,13 @@ def test_bands_are_shares_of_the_text():
     assert set(frequency_bands(np.array([0.8, 0.1, 0.1]), 5)) == {0, 1}
 
 
+def test_equally_frequent_types_are_in_one_band():
+    counts = np.repeat([50, 10, 3, 2, 1], [1, 5, 10, 20, 200])
+    order = np.random.default_rng(0).permutation(len(counts))
+    bands = frequency_bands(counts[order] / counts.sum(), 5)
+    assert all(len(set(bands[counts[order] == count])) == 1 for count in set(counts))
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_bands_equal_slow_counting(kind, load_toy, texts):
     """NLL and calibration error by loops over positions."""

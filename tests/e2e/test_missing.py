@@ -11,7 +11,8 @@ from toys import with_tables
 
 from interp.analyses.registry import load
 from interp.figures.section import Section
-from interp.pages.page import _Entry
+from interp.pages.overview import Entry
+from interp.pages.page import _as_html
 from interp.results.columns import _with_ends, displayed
 from interp.results.exports import written_as
 
@@ -22,7 +23,7 @@ RESULTS += DECODERS
 
 
 def as_html(part: Section, analysis: str) -> str:
-    return _Entry("a", "label", "model", load(analysis), part).as_html().body
+    return _as_html(Entry("a", "label", "model", load(analysis), part)).body
 
 
 def measured(table: pd.DataFrame) -> list[str]:

@@ -92,7 +92,8 @@ def test_settings_that_are_not_options_are_refused(tmp_path, capsys):
         assert main(["report", "--settings", wrong, "--out", str(tmp_path / "out")]) == 2
         [(analysis, given)] = json.loads(wrong).items()
         said = capsys.readouterr().err
-        assert f"settings of {analysis} have {next(iter(given))!r}; expected options by name: " in said
+        assert f"settings of {analysis} have {next(iter(given))!r} (did you mean " in said
+        assert "; expected options by name: " in said
     assert not (tmp_path / "out").exists()
 
 

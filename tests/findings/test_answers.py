@@ -11,6 +11,7 @@ from interp import corpora, frequency
 from interp.analyses.attention.findings import answer as of_attention
 from interp.analyses.controls.findings import answer as of_controls
 from interp.analyses.encoding.findings import answer as of_encoding
+from interp.analyses.frequency.findings import answer as of_frequency
 from interp.analyses.generation.findings import answer as of_generation
 from interp.analyses.probing.findings import answer as of_probing
 from interp.cli import main
@@ -36,13 +37,29 @@ def test_what_a_bias_does_to_rare_and_frequent_tokens(load_toy, texts):
     model.ln_final.b.zero_()
     log_ratio = np.log(mean_prediction(model, batches) / trained)
     unigram = effect.types["unigram"].to_numpy()
-    order = [token for token in np.argsort(unigram, kind="stable") if unigram[token] > 0]
-    n_rare, n_frequent = int(np.ceil(len(order) / 10)), int(np.ceil(len(order) / 100))
-    assert values["rare_ratio"] == pytest.approx(np.exp(log_ratio[order[:n_rare]].mean()), rel=1e-4)
-    assert values["frequent_ratio"] == pytest.approx(np.exp(log_ratio[order[-n_frequent:]].mean()), rel=1e-4)
-    kl = effect.kl.set_index("scale")["kl_unigram_model"]
+    occurring = np.sort(unigram[unigram > 0])
+    n_rare, n_frequent = int(np.ceil(len(occurring) / 10)), int(np.ceil(len(occurring) / 100))
+    rare = (unigram > 0) & (unigram <= occurring[n_rare - 1])
+    frequent = unigram >= occurring[-n_frequent]
+    assert values["rare_ratio"] == pytest.approx(np.exp(log_ratio[rare].mean()), rel=1e-4)
+    assert values["frequent_ratio"] == pytest.approx(np.exp(log_ratio[frequent].mean()), rel=1e-4)
+    kl = effect.kl.set_index("scale")
+    kl = kl["kl_corrected"].fillna(kl["kl_unigram_model"])
     assert (values["kl_before"], values["kl_after"]) == pytest.approx((kl[1.0], kl[0.0]))
-    assert f"is {values['rare_ratio']:.3g} times as probable" in effect.answer.text
+    assert f"the {rare.sum()} rarest of {len(occurring)} types are {values['rare_ratio']:.3g} times" in effect.answer.text
+
+
+def test_equally_rare_types_are_in_the_same_group(load_toy, texts):
+    """Whatever the order of the vocabulary."""
+    effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
+    counts = np.ones(len(effect.types))
+    counts[:5] = [40, 30, 20, 10, 10]
+    types = effect.types.assign(unigram=counts / counts.sum())
+    table = effect.probabilities(bias="ln").pivot(index="token_id", columns="scale", values="probability")
+    log_ratio = np.log(table[0.0] / table[1.0])
+    found = of_frequency(effect.kl, types, effect.probabilities)
+    assert found.values["rare_ratio"] == pytest.approx(np.exp(log_ratio[5:].mean()), rel=1e-6)
+    assert found.text.startswith(f"Without b_LN (the bias of the final layer norm), the {len(types) - 5} rarest of")
 
 
 def test_there_is_no_answer_without_the_model_as_it_was_trained(load_toy, texts):

@@ -46,6 +46,8 @@ def answer(
             f"Dimension {row.dim} sets one class of keys apart most: in block {row.layer} it makes {row.abs_share:.0%} "
             f"of what sets the scores of {_named(row.key_class, words)} apart from those of other keys."
         )
+        if row.dim not in values["outliers"]:
+            sentences.append("It is no outlier dimension, and no verdict is about it.")
         without = ablation.query("layer == @row.layer and dim == @row.dim and key_class == @row.key_class")
         for attention in zip(without["attention_before"], without["attention_after"], strict=True):
             values["attention_without_dim"] = attention[1]

@@ -28,8 +28,8 @@ _COLUMNS += [*with_ends(_MEASURED), "calibration_floor"]
 
 def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
     """Divide types into bands: the band of each, 0 for the most frequent. Types are sorted by decreasing frequency, and
-    the band of a type is the n-th part of all tokens in which its middle lies. Types that never occur are in the last
-    band.
+    the band of a type is the n-th part of all tokens in which its middle lies. Types that are equally frequent are in
+    the same band, by the middle of all of them, and types that never occur in the last one.
 
     A type with more than an n-th part of the tokens may leave the next band empty; then there are fewer bands.
 
@@ -37,10 +37,10 @@ def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
         >>> frequency_bands(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 2).tolist()
         [1, 0, 1, 1, 1]
     """
-    falling = np.argsort(-u, kind="stable")
-    middle = u[falling].cumsum() - u[falling] / 2
-    bands = np.empty(len(u), dtype=np.int64)
-    bands[falling] = np.minimum((n * middle).astype(np.int64), n - 1)
+    _, number = np.unique(-u, return_inverse=True)
+    shares = np.bincount(number, weights=u)
+    middle = shares.cumsum() - shares / 2
+    bands = np.minimum((n * middle).astype(np.int64), n - 1)[number]
     return np.unique(bands, return_inverse=True)[1].astype(np.int64)
 
 

@@ -23,38 +23,53 @@ _DIRECTIONS = {
     "centred embeddings": "random sums of centred output embeddings",
 }
 _ORDERS = {"orders": "random orders of its values"}
-_RARE, _FREQUENT = 0.1, 0.01  # of the tokens that occur
+_RARE, _FREQUENT = 0.1, 0.01  # of the types that occur
+_MUCH = 0.05  # probability that is mentioned if it goes to types that do not occur
 
 
 def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answer | None:
-    """Say how much more or less probable the first bias makes rare and frequent tokens, as geometric means over types,
+    """Say how much more or less probable the first bias makes rare and frequent types, as geometric means over types,
     and how far it keeps the mean prediction from word frequency. None if it was not read both with and without it.
+
+    The rarest tenth and the most frequent hundredth of the types that occur are taken, with all that are as frequent as
+    the last of them.
 
     Args:
         kl, types, probabilities: tables of `BiasEffect`.
     """
     row: Any = next((row for row in (_ends(kl) if len(kl) else []) if row.scale != 1), None)
     unigram = types.set_index("token_id")["unigram"]
-    occurring = unigram[unigram > 0].sort_values(kind="stable").index
+    occurring = unigram[unigram > 0].sort_values()
     if row is None or occurring.empty or not (kl["scale"] == 1).any():
         return None
     edited, trained = (
         probabilities(bias=row.bias, scale=scale).set_index("token_id")["probability"] for scale in (row.scale, 1.0)
     )
-    ratios = np.log((edited[occurring] / trained[occurring]).to_numpy())
-    n_rare, n_frequent = (math.ceil(share * len(ratios)) for share in (_RARE, _FREQUENT))
-    rare, frequent = (math.exp(part.mean()) for part in (ratios[:n_rare], ratios[-n_frequent:]))
-    before = row.kl_unigram_model - row.delta_kl
-    values = {
-        "bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent,
-        "kl_before": before, "kl_after": row.kl_unigram_model,
-    }  # fmt: skip
-    return Answer(
-        f"{capitalized(without(row.bias, row.scale))}, the rarest tenth of tokens is {rare:.3g} times as probable and "
-        f"the most frequent hundredth {frequent:.3g} times; KL(u‖q), the distance of predictions from word frequency, "
-        f"goes from {before:.3f} to {row.kl_unigram_model:.3f} nats.",
-        values,
+    log_ratio = np.log(edited[occurring.index] / trained[occurring.index])
+    n_rare, n_frequent = (math.ceil(share * len(occurring)) for share in (_RARE, _FREQUENT))
+    is_rare = occurring <= occurring.iloc[n_rare - 1]
+    is_frequent = occurring >= occurring.iloc[-n_frequent]
+    rare, frequent = (math.exp(log_ratio[group].mean()) for group in (is_rare, is_frequent))
+    as_trained = kl[kl["scale"] == 1].iloc[0]
+    after, before = (
+        table["kl_unigram_model" if np.isnan(row.kl_corrected) else "kl_corrected"]
+        for table in (row._asdict(), as_trained)
     )
+    values = {
+        "bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent, "kl_before": before,
+        "kl_after": after,
+    }  # fmt: skip
+    text = (
+        f"{capitalized(without(row.bias, row.scale))}, the {is_rare.sum():,} rarest of {len(occurring):,} types are "
+        f"{rare:.3g} times as probable and the {is_frequent.sum():,} most frequent {frequent:.3g} times (geometric "
+        f"means); KL(u‖q), the distance of predictions from word frequency, goes from {before:.3f} to {after:.3f} nats."
+    )
+    if row.dropped_mass - as_trained["dropped_mass"] > _MUCH:
+        text += (
+            f" Types that do not occur get {row.dropped_mass:.0%} of the probability, {as_trained['dropped_mass']:.0%} "
+        )
+        text += "as trained."
+    return Answer(text, values)
 
 
 def findings(

@@ -63,7 +63,7 @@ def _few_and_dense(plain: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | N
     dense = _readable(plain)
     sparse = plain[plain["method"] == "l0"]
     by_strength = sparse.groupby(["state", "l0_strength"])[["open_fraction", "validation_accuracy"]].mean()
-    few = by_strength.loc[by_strength["open_fraction"] <= _QUARTER, "validation_accuracy"]
+    few = by_strength.loc[by_strength["open_fraction"] <= _QUARTER, "validation_accuracy"].dropna()
     chosen = few.groupby("state").idxmax()
     states = chosen.index.intersection(dense.index)
     if states.empty:
