@@ -118,7 +118,7 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, s.counts.log_prior(), 1.0)),
     "hooks.capture": lambda s: hooks.capture(s.model, "resid_post", {}, layer=1),
     "hooks.firing": lambda s: _fired(s),
-    "hooks.shift_head_input": lambda s: s.forward(hooks.shift_head_input(s.model, np.ones(len(s.fit.mean_input)))),
+    "hooks.shift_head_input": lambda s: s.forward(hooks.shift_head_input(s.model, np.ones(16))),
     "hooks.prune_output_dims": lambda s: s.forward(hooks.prune_output_dims(s.model, [3])),
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
@@ -162,7 +162,7 @@ _FOLDED |= dict.fromkeys(
     ["hooks.ablate_dims", "attention.ablation_effect", "attention.study", "sinks.study"], FOLDED_SCORES
 )
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith(("controls.", "encoding."))], FOLDED_HEAD)
-_RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
+_RMS = {"hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
     "generation.study": CAUSAL,
@@ -172,7 +172,7 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "gpt2, folded": _FOLDED,
     "pythia, folded": _FOLDED,
     "llama": _RMS,
-    "llama, folded": _FOLDED | _RMS | {"frequency.bias_effect": FOLDED_HEAD},
+    "llama, folded": _FOLDED | _RMS | dict.fromkeys(["frequency.bias_effect", "generation.study"], FOLDED_HEAD),
     "bert": _ENCODER,
     "bert, bfloat16": _ENCODER,
     "toy encoder": _ENCODER,

@@ -30,7 +30,8 @@ def subjects(entries: Sequence[Entry]) -> dict[str, str]:
     runs: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         provenance = entry.section.provenance
-        for about in [provenance] if "model" in provenance else provenance.values():
+        abouts = [provenance, *(value for value in provenance.values() if isinstance(value, Mapping))]
+        for about in [about for about in abouts if "model" in about]:
             runs.setdefault(Path(about["model"]).name, []).append(about)
     sentences = {}
     for model, abouts in runs.items():

@@ -78,9 +78,9 @@ _ONE_KIND = {"consistency": ("score", "paired")}
 
 def of_today(name: str, table: Any) -> Any:
     """Return a table as it is today, from one that may be of an earlier version."""
-    column, value = _ONE_KIND.get(name, ("", ""))
-    if column not in table:
+    if name not in _ONE_KIND or _ONE_KIND[name][0] not in table:
         return table
+    column, value = _ONE_KIND[name]
     return table[table[column] == value].drop(columns=column).reset_index(drop=True)
 
 

@@ -148,5 +148,5 @@ def test_a_report_of_all_that_can_be_asked(tmp_path, capsys):
     page = (tmp_path / "out/index.html").read_text(encoding="utf-8")
     assert all(page.count(f'id="{question}"') == 1 for question in results)
     assert all(f"{why[1:]}.</dd>" in page.replace("&#39;", "'") for why in said.values())
-    assert main(["generation", "--model", str(model), "--dry-run"]) == 2
+    assert main(["generation", "--model", str(model), "--scaled", "ln", "--dry-run"]) == 2
     assert said["generation"] in capsys.readouterr().err

@@ -94,5 +94,6 @@ def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
         assert all(urlsplit(one).path.startswith(urlsplit(address).path) for one in browser.requests)
         browser.open(tmp_path / "tiny-gpt2-grammar.html")
         assert browser.run("document.querySelectorAll('.main-svg').length") > 0
+        browser.run("document.querySelectorAll('details').forEach(folded => folded.open = true)")
         assert "<script>alert(1)</script>" in browser.run("document.body.innerText")
         assert not browser.problems

@@ -46,7 +46,9 @@ def test_what_a_bias_does_to_rare_and_frequent_tokens(load_toy, texts):
     kl = effect.kl.set_index("scale")
     kl = kl["kl_corrected"].fillna(kl["kl_unigram_model"])
     assert (values["kl_before"], values["kl_after"]) == pytest.approx((kl[1.0], kl[0.0]))
-    assert f"the {rare.sum()} rarest of {len(occurring)} types are {values['rare_ratio']:.3g} times" in effect.answer.text
+    assert (
+        f"the {rare.sum()} rarest of {len(occurring)} types are {values['rare_ratio']:.3g} times" in effect.answer.text
+    )
 
 
 def test_equally_rare_types_are_in_the_same_group(load_toy, texts):
@@ -72,8 +74,8 @@ def test_whose_text_comes_nearer_to_human_text():
     rows += [("top_p", 0.0, 0.9, 0.1), ("top_p", 0.5, 0.85, 0.05), ("top_p", 1.0, 0.8, np.nan)]
     table = pd.DataFrame(rows, columns=["decoder", "scale", "value", "difference"]).assign(measure="diversity")
     assert str(of_generation(table)) == (
-        "Without b_LN (the bias of the final layer norm), the diversity of text is nearer to that of human text (0.700) "
-        "with greedy decoding (0.200 to 0.300) and farther from it with top-p sampling (0.800 to 0.900)."
+        "Without b_LN (the bias of the final layer norm), the diversity of text is nearer to that of human text "
+        "(0.700) with greedy decoding (0.200 to 0.300) and farther from it with top-p sampling (0.800 to 0.900)."
     )
     assert "is farther from that of human text (0.700) with top-p" in str(of_generation(table.drop(index=[1, 2])))
     assert of_generation(table[table["scale"] != 0].query("scale != 0.5")) is None

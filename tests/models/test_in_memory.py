@@ -21,7 +21,7 @@ from interp.models.identity import origin, weight_hash
 from interp.models.sites import view
 from interp.testing import randomise, toy_tokenizer
 
-RMS = {"generation.study": NO_LN, "hooks.scale_bias": NO_LN}
+RMS = {"hooks.scale_bias": NO_LN}
 IDS = torch.arange(7, 19)[None]
 SLOW = ("study", "frequency_neurons", "map_units")
 """Endings of functions that take seconds: for one kind only, because they ask what the others ask."""

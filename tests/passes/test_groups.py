@@ -183,7 +183,12 @@ def test_jackknife_removes_the_bias_of_a_variance():
     [
         (FEWEST_TEXTS, 1, None),
         (11, 2, None),
-        (FEWEST_TEXTS - 1, 1, "19 texts, or pieces of longer ones, were read; intervals need 20 (more text, shorter rows or a row per text)"),
+        (
+            FEWEST_TEXTS - 1,
+            1,
+            "19 texts, or pieces of longer ones, were read; intervals need 20 (more text, shorter rows or a row per "
+            "text)",
+        ),
         (9, 4, "what was read is from 9 groups of texts; intervals need 10"),
     ],
 )

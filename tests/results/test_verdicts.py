@@ -90,7 +90,10 @@ def told(*controls, value=0.2, half=0.05, **words):
 
 def test_partly_says_which_control_was_not_passed():
     finding = told(ORDERS, Control("models of noise", [0.5, 0.5, 0.5], "models"))
-    assert (finding.verdict, finding.because) == ("partly", "it does not pass models of noise: the difference is below 0.02")
+    assert (finding.verdict, finding.because) == (
+        "partly",
+        "it does not pass models of noise: the difference is below 0.02",
+    )
     assert str(finding).endswith("Partly.")
     assert told(ORDERS, ORDERS).verdict == "yes"
     assert told(CHANCE, ORDERS, value=0.3).verdict == "partly"

@@ -164,7 +164,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     human_features = None if judge is None else _features(judge, human)
     run |= {
         "prompts": sample.settings, "seed": seed, "batch_size": batch_size, "tokens_at_once": CACHED_TOKENS,
-        "scaled": fingerprint(effect),
+        "scaled": scaled if scaled == "ln" else fingerprint(effect),
         "token_ids": xxhash.xxh3_128(sample.ids.tobytes() + sample.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
