@@ -65,8 +65,9 @@ lowest: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/lowest.py --venv $(VENV)-lowest -- -n 2 --dist loadfile
 
 # To renew the outputs kept in the notebooks: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
+# What `make demo` finds in published models is left out where these could not be made.
 notebooks: $(STAMP)
-	$(PYTEST) --nbmake notebooks
+	$(PYTEST) --nbmake notebooks $(if $(wildcard runs/demo/all-MiniLM-L6-v2),,--ignore notebooks/published.ipynb)
 
 demo: $(STAMP)
 	$(BIN)/python tools/demo.py

@@ -56,6 +56,8 @@ figures OUT/report --out OUT/figures
 compare OUT/attention OUT/report --out OUT/compared
 """
 """The command lines, in an order in which each finds what it reads."""
+SERVES = {"explore"}
+"""Commands that run until they are stopped."""
 REFUSED = {MINILM: ("frequency", "controls", "generation", "encoding")}
 """MiniLM has no prediction head."""
 MEASURED = """
@@ -192,7 +194,7 @@ def page(provenances: list[dict[str, Any]], runs: dict[str, list[Run]], results:
 
 def main() -> str | None:
     """What failed, or None."""
-    commands = {line.split()[0] for line in RUNS.strip().splitlines()}
+    commands = {line.split()[0] for line in RUNS.strip().splitlines()} | SERVES
     if missing := typer.main.get_command(app).commands.keys() - commands:  # type: ignore[attr-defined]
         return f"RUNS has no line for {', '.join(sorted(missing))}; add one"
     models = directories()

@@ -33,6 +33,7 @@ def test_there_is_one_notebook_per_question():
         "encoding",
         "directions",
         "probing",
+        "published",
         "recipes",
     }
 
@@ -56,6 +57,8 @@ def sources(path: Path) -> list[str]:
 
 
 def test_begins_with_a_model_and_a_text(notebook):
+    if notebook.stem == "published":
+        pytest.skip("it reads what make demo has written")
     settings, *others = sources(notebook)
     given = {}
     for node in ast.parse(settings).body:
