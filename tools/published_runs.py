@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from published import MINILM, PROVENANCE, directories
+from published import MINILM, PROVENANCE, SMOLLM2, directories
 
 from interp import load_result
 from interp.analyses import registry
@@ -58,8 +58,8 @@ compare OUT/attention OUT/report --out OUT/compared
 """The command lines, in an order in which each finds what it reads."""
 SERVES = {"explore"}
 """Commands that run until they are stopped."""
-REFUSED = {MINILM: ("frequency", "controls", "generation", "encoding")}
-"""MiniLM has no prediction head."""
+REFUSED: dict[str, tuple[str, ...]] = {SMOLLM2: (), MINILM: ("frequency", "controls", "generation", "encoding")}
+"""By model: MiniLM has no prediction head."""
 MEASURED = """
 import sys, time
 from interp.support import memory
