@@ -11,7 +11,8 @@ from toys import ROOT
 from interp import plots
 
 LIMITS = {"frequency": 80}  # number of texts; 40 prompts are taken from them
-NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != "tour.ja"]
+OTHERS = ("tour.ja", "published")  # a translation; and one that reads saved results
+NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem not in OTHERS]
 
 
 @pytest.mark.skipif(int(version("transformer-lens").split(".")[0]) < 4, reason="`make test-tl4` runs it")
