@@ -130,12 +130,13 @@ _OVER_THE_EDGE = """(() => {
 
 
 _FOUND = """(async () => {
-    for (let i = 0; i < 200; i++) {
-        const links = [...document.querySelectorAll(".md-search-result__link")].map(one => one.href);
-        if (links.length) return links;
+    let links = [];
+    for (let i = 0; i < 600; i++) {
+        links = [...document.querySelectorAll(".md-search-result__link")].map(one => one.href);
+        if (links.some(link => link.includes("/reference/attention.html"))) break;
         await new Promise(done => setTimeout(done, 50));
     }
-    return [];
+    return links;
 })()"""
 
 
