@@ -231,7 +231,7 @@ def test_the_command_writes_every_figure(run, capsys):
 
 def test_the_command_refuses_and_leaves_what_is_there(run, capsys):
     for flags, said in (
-        (["--format", "pdf,jpg"], "unknown format 'jpg'; expected one of pdf, svg, png"),
+        (["--format", "pdf,jpg"], "unknown format 'jpg' (did you mean 'png'?); expected one of pdf, svg, png"),
         (["--width", "1"], "width is 1 inches"),
         (["--style", "large"], "'large' is not one of 'paper', 'titled'"),
     ):
