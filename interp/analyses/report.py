@@ -38,10 +38,10 @@ def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEF
     """Ask all questions about a model, as the command `interp report` does, and return the results by name.
 
     Analyses that need the same batches share one pass over the text; the masked and the unmasked text of an encoder are
-    two passes. Probes on minimal pairs and generated text follow. Generated text needs a decoder with b_LN and enough
-    texts to take prompts from (100 of 60 tokens, unless `settings` says otherwise). A question that cannot be asked is
-    left out, as is what a question cannot be asked of this model; `left_out` in the provenance of every result says
-    what and why, and so does a warning.
+    two passes. Probes on minimal pairs and generated text follow. Generated text needs a decoder with b_LN (with
+    `more`, any decoder) and enough texts to take prompts from (100 of 60 tokens, unless `settings` says otherwise). A
+    question that cannot be asked is left out, as is what a question cannot be asked of this model; `left_out` in the
+    provenance of every result says what and why, and so does a warning.
 
     `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` says
     where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
