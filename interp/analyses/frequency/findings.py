@@ -51,10 +51,8 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     is_frequent = occurring >= occurring.iloc[-n_frequent]
     rare, frequent = (math.exp(log_ratio[group].mean()) for group in (is_rare, is_frequent))
     as_trained = kl[kl["scale"] == 1].iloc[0]
-    after, before = (
-        table["kl_unigram_model" if np.isnan(row.kl_corrected) else "kl_corrected"]
-        for table in (row._asdict(), as_trained)
-    )
+    column = "kl_unigram_model" if np.isnan(row.kl_corrected) else "kl_corrected"
+    before, after = as_trained[column], getattr(row, column)
     values = {
         "bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent, "kl_before": before,
         "kl_after": after,
@@ -64,11 +62,9 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
         f"{rare:.3g} times as probable and the {is_frequent.sum():,} most frequent {frequent:.3g} times (geometric "
         f"means); KL(u‖q), the distance of predictions from word frequency, goes from {before:.3f} to {after:.3f} nats."
     )
-    if row.dropped_mass - as_trained["dropped_mass"] > _MUCH:
-        text += (
-            f" Types that do not occur get {row.dropped_mass:.0%} of the probability, {as_trained['dropped_mass']:.0%} "
-        )
-        text += "as trained."
+    dropped = as_trained["dropped_mass"]
+    if row.dropped_mass - dropped > _MUCH:
+        text += f" Types that do not occur get {row.dropped_mass:.0%} of the probability, {dropped:.0%} as trained."
     return Answer(text, values)
 
 
