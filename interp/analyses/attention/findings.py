@@ -12,7 +12,7 @@ from interp.analyses.attention.claims import controls_of
 from interp.analyses.attention.frames import ALL
 from interp.analyses.attention.options import Where
 from interp.results.findings import Answer, Finding
-from interp.results.verdicts import Control, judged, smallest
+from interp.results.verdicts import ZERO, Control, judged, smallest
 from interp.support.words import count, printed
 
 __all__ = ["answer", "explained", "steered", "untested"]
@@ -124,7 +124,7 @@ def explained(shares: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Findin
             value=row["share_beyond"],
             low=row["share_beyond_low"],
             high=row["share_beyond_high"],
-            controls=[Control("", [0.0], "number")],
+            controls=[ZERO],
             smallest=smallest("overlap"),
             form="{:+z.2f}",
         )

@@ -11,7 +11,7 @@ from scipy.special import entr
 from interp.results.dense import Dense
 from interp.results.findings import Answer, Finding
 from interp.results.intervals import texts_read
-from interp.results.verdicts import Control, judged, smallest
+from interp.results.verdicts import ZERO, Control, judged, smallest
 from interp.support.words import BIAS_MEANING, BIAS_WORD, DISTANCE, capitalized, named_bias, printed, without
 
 __all__ = ["answer", "findings", "misfit"]
@@ -135,7 +135,7 @@ def _moved(row: Any, sample: tuple[int, str] | None, fits: bool) -> Finding:
         value=row.delta_kl if np.isnan(row.delta_kl_corrected) else row.delta_kl_corrected,
         low=row.delta_kl_low if fits else np.nan,
         high=row.delta_kl_high if fits else np.nan,
-        controls=[Control("", [0.0], "number")],
+        controls=[ZERO],
         smallest=smallest("divergence", as_trained=row.kl_unigram_model - row.delta_kl),
         sample=sample if fits else None,
         no_interval="" if fits else "the model predicts this text no better than word frequencies do",

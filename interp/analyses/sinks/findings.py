@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from interp.results.findings import Answer, Finding
-from interp.results.verdicts import Control, judged, smallest
+from interp.results.verdicts import ZERO, Control, judged, smallest
 from interp.support.words import capitalized, count, printed
 
 __all__ = ["answer", "sink_findings"]
@@ -133,7 +133,7 @@ def _outliers(dims: pd.DataFrame) -> Finding:
         value=value,
         low=low,
         high=high,
-        controls=[Control("", [0.0], "number")],
+        controls=[ZERO],
         smallest=smallest("overlap"),
         sample=(len(excess), "head"),
         no_interval=f"fewer than {_FEWEST_HEADS} heads have a sink" if len(excess) < _FEWEST_HEADS else "",
