@@ -41,7 +41,7 @@ check MODEL
 unigrams --model MODEL --corpus bundled --limit 100 --out OUT/counts.safetensors
 frequency --model MODEL {TEXT} --out OUT/frequency
 controls --model MODEL {TEXT} --out OUT/controls
-generation --model MODEL --corpus bundled --limit 40 --context 64 --n 4 --new-tokens 12 --decoders greedy --out OUT/generation
+generation --model MODEL {TEXT} --n 4 --new-tokens 12 --decoders greedy --out OUT/generation
 attention --model MODEL {TEXT} --layout texts --out OUT/attention
 sinks --model MODEL {TEXT} --out OUT/sinks
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding
