@@ -107,7 +107,9 @@ def _reading(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
     settings = {name: value for name, value in provenance.items() if name not in declared}
     rows = ""
     if {"context", "layout"} <= {*settings}:
-        rows = f"in rows of {settings['context']:,} tokens ({settings['layout']})"
+        left_out = settings.get("tokens_left_out")
+        incomplete = f"; the last {left_out:,} tokens fill no row and are left out" if left_out else ""
+        rows = f"in rows of {settings['context']:,} tokens ({settings['layout']}{incomplete})"
     begin = beginning_words(settings["bos"]) if settings.get("bos") else ""
     if perplexity := settings.get("bos_perplexity"):
         without, preceded = perplexity["without"], perplexity["with"]

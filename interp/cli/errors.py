@@ -29,7 +29,7 @@ def outcome(error: Exception, packages: Collection[str]) -> tuple[str, int]:
         packages: the top-level names of the packages whose errors are about their input.
     """
     if isinstance(error, typer.TyperException):
-        return error.format_message(), BAD_INPUT
+        return _of_arguments(error), BAD_INPUT
     if isinstance(error, DoesNotFit):
         return str(error), TOO_LARGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
@@ -40,6 +40,18 @@ def outcome(error: Exception, packages: Collection[str]) -> tuple[str, int]:
         return str(error), BAD_INPUT
     where = _last_place(error.__traceback__, packages)
     return f"{type(error).__name__}: {error} ({where}); {_REPORT}", FAILED
+
+
+def _of_arguments(error: typer.TyperException) -> str:
+    option = getattr(error, "option_name", None)
+    context: typer.Context | None = getattr(error, "ctx", None)
+    if option is None or context is None:
+        return error.format_message()
+    command = f"interp {context.info_name}"
+    for parameter in context.command.params:
+        if parameter.param_type_name == "argument" and option == f"--{parameter.name}":
+            return f"{command} takes its {parameter.name} without {option}: {command} {str(parameter.name).upper()}"
+    return error.format_message()
 
 
 def _of_the_system(error: OSError) -> tuple[str, int]:

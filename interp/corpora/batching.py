@@ -131,7 +131,8 @@ class Batches:
     def about(self) -> dict[str, Any]:
         """The settings; what was read of the source; as `unknown_share`, the share of the text's tokens that the
         tokenizer does not know; as `special_tokens`, how often each special token is written out in it; and what was
-        seen. If the text has not been read to its end, this reads it."""
+        seen, such as the `tokens_left_out` that did not fill a last row. If the text has not been read to its end, this
+        reads it."""
         counted = self.counted()
         entries = dict(self.settings)
         if self.corpus is not None:
@@ -299,9 +300,12 @@ def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *,
     n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
     fields = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "counted": tokens.counted}
     fields["left_out_bos"] = left_out_bos(model, bos)
-    cut = text_rows if layout == "texts" else packed_rows
     around = frame(model, bos, eos)
-    return _Rows(lambda: numbered(cut(tokens, context, around)), settings, fields)
+    if layout == "texts":
+        return _Rows(lambda: numbered(text_rows(tokens, context, around)), settings, fields)
+    seen: dict[str, Any] = {}
+    fields["seen"] = seen
+    return _Rows(lambda: numbered(packed_rows(tokens, context, around, seen)), settings, fields)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:

@@ -142,8 +142,11 @@ def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
             length = 0
 
 
-def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
-    """Yield full rows cut out of one stream of texts."""
+def packed_rows(
+    encoded: Iterable[list[int]], context: int, around: Frame, seen: dict[str, Any] | None = None
+) -> Iterator[Cut]:
+    """Yield full rows cut out of one stream of texts. In the end, `seen["tokens_left_out"]` is the number of tokens that
+    did not fill another row."""
     before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []
@@ -168,6 +171,8 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> It
             del ends[:finished]
         del buffer[:start]
         ends = [end - start for end in ends]
+    if seen is not None:
+        seen["tokens_left_out"] = len(buffer)
 
 
 def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:

@@ -60,3 +60,5 @@ def test_what_is_no_model_or_another(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(assembly, "PARITY_TOLERANCE", 1e-12)
     assert main(["check", "tiny-gpt2"]) == 2
     assert "log-probabilities differ from transformers" in capsys.readouterr().err
+    assert main(["check", "--model", "tiny-gpt2"]) == 2
+    assert "interp check MODEL" in capsys.readouterr().err

@@ -116,8 +116,10 @@ def test_packed_rows_are_the_stream_cut(load_toy, texts):
     expected = [stream[i : i + 24] for i in range(0, len(stream) - 23, 24)]
     assert rows(corpora.batches(model, texts, batch_size=3)) == expected
     with_eos = sum(([*ids(text), 6] for text in texts), [])
-    expected = [with_eos[i : i + 10] for i in range(0, len(with_eos) - 9, 10)]
-    assert rows(corpora.batches(model, texts, context=10, eos=True)) == expected
+    expected = [with_eos[i : i + 11] for i in range(0, len(with_eos) - 10, 11)]
+    batches = corpora.batches(model, texts, context=11, eos=True)
+    assert rows(batches) == expected
+    assert batches.about["tokens_left_out"] == len(with_eos) % 11 > 0
 
 
 def test_one_text_per_row(load_toy, texts):
