@@ -145,8 +145,8 @@ def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
 def packed_rows(
     encoded: Iterable[list[int]], context: int, around: Frame, seen: dict[str, Any] | None = None
 ) -> Iterator[Cut]:
-    """Yield full rows cut out of one stream of texts. In the end, `seen["tokens_left_out"]` is the number of tokens that
-    did not fill another row."""
+    """Yield full rows cut out of one stream of texts. In the end, `seen["tokens_left_out"]` is the number of tokens
+    that did not fill another row."""
     before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []

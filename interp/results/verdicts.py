@@ -343,8 +343,9 @@ def _undecided(missed: Sequence[Comparison], s: float, towards: int, sample: tup
     if sample is None or times <= 1:
         return ""
     n, unit = sample
-    much = f"about {count(math.ceil(times * n), unit)}" if times <= _MOST else f"more than {count(_MOST * n, unit)}"
-    return f"{much} would decide it, if the value stays as it is"
+    if times > _MOST:
+        return f"even {count(_MOST * n, unit)} would not decide it, if the value stays as it is"
+    return f"about {count(math.ceil(times * n), unit)} would decide it, if the value stays as it is"
 
 
 def _rule(compared: Sequence[Comparison], s: str, towards: int) -> str:

@@ -51,11 +51,12 @@ def meant(name: object, choices: Iterable[str]) -> str:
     is similar.
 
     Examples:
-        >>> meant("tiny-gtp2", ["tiny-bert", "tiny-gpt2"]), meant("x", ["tiny-bert"])
-        (" (did you mean 'tiny-gpt2'?)", '')
+        >>> meant("tiny-gtp2", ["tiny-bert", "tiny-gpt2"]), meant("x", ["tiny-bert"]), meant("b_LN", ["ln", "last"])
+        (" (did you mean 'tiny-gpt2'?)", '', " (did you mean 'ln'?)")
     """
-    near = difflib.get_close_matches(str(name), list(choices), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    spellings = {str(choice).lower(): choice for choice in choices}
+    near = difflib.get_close_matches(str(name).lower(), spellings, n=1)
+    return f" (did you mean {spellings[near[0]]!r}?)" if near else ""
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:

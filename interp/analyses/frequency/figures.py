@@ -111,11 +111,12 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
     for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
         ratio = (q[scale] / q[1.0]).reindex(places.index)
-        log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std"]).fillna({"std": 0.0})
+        log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std", "size"]).fillna({"std": 0.0})
         log_ratio = log_ratio.set_axis(centres[log_ratio.index])
         look["name"] += " (removed)" if scale == 0 else ""
         mean, sd = (log_ratio[name].map(np.exp) for name in ("mean", "std"))
-        _add_scale(out, look, mean, sd, hover="u = %{x:.2g}<br>%{y:.3g} times as probable")
+        hover = "u = %{x:.2g}<br>%{y:.3g} times as probable<br>words in the bin: %{customdata}"
+        _add_scale(out, look, mean, sd, hover=hover, customdata=log_ratio["size"])
     add_series(out, pd.Series(1.0, centres[[0, -1]]), dict(CHANCE, name="λ = 1 (as trained)"), hoverinfo="skip")
     ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
     return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
