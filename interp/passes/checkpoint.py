@@ -135,4 +135,4 @@ def kept_each(work: Sequence[tuple[Checkpoint | None, Callable[[], Tables]]]) ->
 
 
 def _checksum(value: Tensor) -> str:
-    return checksum(value.numpy().tobytes())
+    return checksum(value.flatten().view(torch.uint8).numpy().tobytes())

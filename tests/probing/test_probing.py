@@ -295,6 +295,23 @@ def test_states_in_shards(load_toy, tmp_path, monkeypatch):
         probing.collect(model, table, states=[1], progress=False).load(2)
 
 
+@pytest.mark.parametrize(("position", "size"), [("eos", 0.5), ("mean", 1.0)])
+def test_states_are_stored_in_the_type_that_they_have(position, size, load_toy, tmp_path, monkeypatch):
+    model, table = load_toy("gpt2", dtype="bfloat16"), toy_pairs(20)
+
+    def collect(name):
+        found = probing.collect(model, table, position=position, directory=tmp_path / name, progress=False)
+        return found, sum(shard.stat().st_size for shard in (tmp_path / name).iterdir())
+
+    own, own_size = collect("own")
+    monkeypatch.setattr("interp.analyses.probing.states.stored_type", lambda *_: torch.float32)
+    wide, wide_size = collect("wide")
+    assert own_size / wide_size == pytest.approx(size, abs=0.1)
+    for state in wide.states:
+        np.testing.assert_array_equal(own.load(state), wide.load(state))
+        assert own.load(state).dtype == np.float32
+
+
 def test_sentences_that_cannot_be_read(load_toy):
     model, table = load_toy("gpt2"), toy_pairs()
     table.loc[3, "sentence_good"] = " ".join(["w1"] * 40)

@@ -7,7 +7,7 @@ from interp.analyses.probing.atlas.reading import FLIPS, FOLDS, bytes_at_once
 from interp.analyses.probing.atlas.sums import BINS, bytes_of_sums
 from interp.analyses.probing.equivalence import n_top
 from interp.analyses.probing.options import ProbingOptions
-from interp.analyses.probing.states import SENTENCES_PER_SHARD
+from interp.analyses.probing.states import SENTENCES_PER_SHARD, stored_type
 from interp.analyses.probing.untrained import TWINS
 from interp.corpora import pairs
 from interp.corpora.controls import Swap
@@ -49,11 +49,12 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     n_tasks = table["UID"].nunique()
     columns = n_tasks * _columns(settings)
     one_state = 4 * len(sentences) * size.d_model
+    vector = stored_type(size.dtype(options.get("dtype")), settings.position).itemsize * size.d_model
     forward = (1 + TWINS) * sum(lengths) * size.forward
     sparse = _TRAIN * one_state * columns / n_tasks * settings.steps * n_states
     numbers = {
         "n_states": n_states, "n_tasks": n_tasks, "n_sentences": len(sentences), "n_tokens": sum(lengths),
-        "columns": columns, "states_bytes": 2 * n_states * one_state,
+        "columns": columns, "states_bytes": 2 * n_states * len(sentences) * vector,
     }  # fmt: skip
     lines = [
         f"{n_states} states of {size.d_model}; {n_tasks} task{'s' * (n_tasks > 1)}, {len(sentences):,} sentences, "
@@ -63,7 +64,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         f"L0 probes, {columns:,} per state: {sparse / 1e12:,.1f} TFLOP",
     ]
     twice = setup(name, options).copied
-    passes = _of_sentences(size, lengths, n_states, twice)
+    passes = _of_sentences(size, lengths, n_states, vector, twice)
     if size.why_no_head:
         lines.append(f"the model's own judgements: {size.why_no_head}")
     if settings.atlas:
@@ -86,11 +87,12 @@ def _columns(settings: ProbingOptions) -> int:
     return n_seeds * (len(listed(settings.l0_strengths)) * len(controls - {"flip"}) + len(controls & {"flip"}) + 1)
 
 
-def _of_sentences(size: Shape, lengths: Sequence[int], n_states: int, copied: int) -> list[Pass]:
-    """The passes in which states are read, of the model and of untrained ones, and sentences judged."""
+def _of_sentences(size: Shape, lengths: Sequence[int], n_states: int, vector: int, copied: int) -> list[Pass]:
+    """The passes in which states, vectors of so many bytes, are read, of the model and of untrained ones, and sentences
+    judged."""
     longest = max(lengths)
     read: dict[str, Any] = {"text": "sentences", "size": (max(1, TOKENS_AT_ONCE // longest), longest)}
-    shard = 4 * min(len(lengths), SENTENCES_PER_SHARD) * n_states * size.d_model
+    shard = min(len(lengths), SENTENCES_PER_SHARD) * n_states * vector
     passes = [
         Pass(what="states", sums=shard + 8 * 2 * KEPT * n_states * size.d_model, **read),
         Pass(what="states of an untrained model", step=1, sums=shard, copies=copied, **read),

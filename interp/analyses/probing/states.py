@@ -35,7 +35,7 @@ from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
 
-__all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows"]
+__all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows", "stored_type"]
 __dir__ = __all__.copy
 
 SENTENCES_PER_SHARD = 8_192
@@ -78,7 +78,7 @@ class States:
         if self._shards:
             name = str(state)
             parts = [shard.load([name])[0][name] for shard in self._shards]
-            vectors = rearrange(torch.cat(parts).numpy(), "(pair side) width -> pair side width", side=2)
+            vectors = _by_pair(torch.cat(parts))
         else:
             vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
@@ -154,9 +154,7 @@ def collect(
         if directory is None:
             tokens = LargestTokens(model, names, width) if largest else None
             vectors = _read(model, rows, names, position, bar, tokens)
-            by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
-            by_state = {state: by_pair(vectors[str(state)].numpy()) for state in names}
-            return replace(collected, tokens=tokens, _kept=by_state)
+            return replace(collected, tokens=tokens, _kept={state: _by_pair(vectors[str(state)]) for state in names})
         run = identity(model, states=settings, largest=largest)
         shards = []
         for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
@@ -236,7 +234,8 @@ def _read(
     stored, done = ({}, 0) if shard is None else shard.load()
     token_state = {} if tokens is None else tokens.state
     token_state |= {name: stored.pop(name) for name in token_state if name in stored}
-    vectors = {str(state): torch.zeros(len(rows), model.cfg.d_model, dtype=torch.float32) for state in names} | stored
+    empty = torch.zeros(len(rows), model.cfg.d_model, dtype=stored_type(model.W_U.dtype, position))
+    vectors = {str(state): empty.clone() for state in names} | stored
     start = done
     hooks = hooks_of_others(model)
     try:
@@ -258,10 +257,20 @@ def _read(
                 shard.save(vectors | token_state, done)
         raise
     for state, values in vectors.items():
-        _check_finite(values.numpy(), state)
+        _check_finite(values.float().numpy(), state)
     if shard is not None:
         shard.save(vectors | token_state)
     return vectors
+
+
+def stored_type(dtype: torch.dtype, position: Position | None) -> torch.dtype:
+    """The type that states of a model with weights of a type are stored in: theirs, if it has 16 bits and they are not
+    means, else float32."""
+    return dtype if dtype.itemsize == 2 and position != "mean" else torch.float32
+
+
+def _by_pair(vectors: Float[Tensor, "sentences width"]) -> Float[np.ndarray, "pairs 2 width"]:
+    return rearrange(vectors.float().numpy(), "(pair side) width -> pair side width", side=2)
 
 
 def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
@@ -294,6 +303,6 @@ def _recipe(
             picked = (activation.float() * real).sum(1) / real.sum(1)
         else:
             picked = activation[torch.arange(len(activation), device=activation.device), where]
-        into[str(state)][chosen] = picked.float().cpu()
+        into[str(state)][chosen] = picked.to(into[str(state)].dtype).cpu()
 
     return [(name, partial(keep, state=state)) for state, name in names.items()]
