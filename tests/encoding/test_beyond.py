@@ -9,7 +9,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from interp import corpora, encoding, models
 from interp.analyses.encoding.findings import as_untrained, beyond_theory
-from interp.analyses.encoding.pruning import Agreements, random_orders
+from interp.analyses.encoding.pruning import Agreements, curve_positions, random_orders
 from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.twins import ScaledPredictions, twin_rows, why_no_twin
 from interp.instruments.validation import folds
@@ -193,3 +193,8 @@ def test_random_orders_are_beside_the_curve(load_toy):
     np.testing.assert_allclose(observer.table.loc[0, columns], curve.loc[0, columns].astype(float))
     assert table["order"].tolist() == ["spearman"] + ["random"] * 39
     assert len({tuple(dims) for dims in observer.sets}) == 40
+
+
+@pytest.mark.parametrize(("d_vocab", "n_positions"), [(8, 5_000), (4_096, 5_000), (49_152, 1_365), (262_144, 500)])
+def test_pruning_reads_fewer_positions_of_a_large_vocabulary(d_vocab, n_positions):
+    assert curve_positions(d_vocab) == n_positions

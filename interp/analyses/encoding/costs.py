@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from interp.analyses.encoding.options import EncodingOptions
-from interp.analyses.encoding.pruning import PRUNED
+from interp.analyses.encoding.pruning import PRUNED, curve_positions
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
 from interp.instruments.costs import continued, predictions, profile_sums, sink_sums
@@ -21,7 +21,7 @@ __all__ = ["dry_run"]
 
 _FRACTIONS = 24  # how many fractions of the dimensions are removed; see interp.encoding.tables
 _WRITTEN = 6  # how many of these fractions text is continued without
-_PRUNED, _SCANNED = 5_000, 500  # positions
+_SCANNED = 500  # positions
 _STEERED = 15  # tokens that are steered
 _BINS = 2 * 2_400  # counts and means of a histogram of log-odds
 _EFFECTS, _EXACT = 6, 50  # effects of each neuron, and neurons whose effects are exact
@@ -36,8 +36,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     in the first of which random orders are removed; at most eighteen of untrained models; and the steps in which
     prompts are continued.
 
-    Pruning reads 5,000 positions, random orders and the effects of neurons 500. Their share of the text is estimated at
-    four characters per token; for a text that is not a local file, it is taken to be negligible.
+    Pruning reads up to 5,000 positions, random orders and the effects of neurons 500. Their share of the text is
+    estimated at four characters per token; for a text that is not a local file, it is taken to be negligible.
 
     Raises the errors of `interp.models.shapes.shape`.
     """
@@ -66,7 +66,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     log_p = 8 * 2 * MOST * size.d_vocab
     fitted = replace(fitted, sums=fitted.sums + log_p + 8 * (size.d_model + 1))
     # a text of unknown length is taken to be much longer
-    share, few = (0.0 if tokens is None else min(mask, positions / tokens) for positions in (_PRUNED, _SCANNED))
+    positions = curve_positions(size.d_vocab), _SCANNED
+    share, few = (0.0 if tokens is None else min(mask, read / tokens) for read in positions)
     passes = [fitted, *_pruned(size, chosen, share, few), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, few))]
     passes += [_directions(size, options.get("context"))] if chosen.atlas else []

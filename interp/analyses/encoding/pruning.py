@@ -27,7 +27,7 @@ from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.checks import check_choice, check_choices, check_seed
 
 __all__ = ["FRACTIONS", "ORDERS", "ORDER_COLUMNS", "PRUNED", "Agreements", "PrunedPredictions"]
-__all__ += ["pruning_curve", "random_orders", "removal_order"]
+__all__ += ["curve_positions", "pruning_curve", "random_orders", "removal_order"]
 __dir__ = __all__.copy
 
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -37,6 +37,7 @@ PRUNED = 0.3
 ORDER_COLUMNS = ["order", "draw", "fraction", "n_dims", "top1_agreement", "top1_agreement_low", "top1_agreement_high"]
 ORDER_COLUMNS += ["n_positions"]
 _ELEMENTS_AT_ONCE = 2**23
+_FEWEST_POSITIONS, _MOST_POSITIONS, _MOST_LOGITS = 500, 5_000, 2**26
 
 
 class PrunedPredictions(LogitsObserver):
@@ -157,6 +158,12 @@ class PrunedPredictions(LogitsObserver):
 
 def _with_ends(interval: Jackknife) -> list[tuple[str, Float[np.ndarray, " fractions"]]]:
     return [("", interval.value), ("_low", interval.low), ("_high", interval.high)]
+
+
+def curve_positions(d_vocab: int) -> int:
+    """Return over how many random positions a study averages its pruning curves: 5,000, or as many as have 2²⁶ logits,
+    but at least 500."""
+    return max(_FEWEST_POSITIONS, min(_MOST_POSITIONS, _MOST_LOGITS // d_vocab))
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:

@@ -27,6 +27,7 @@ from interp.analyses.encoding.pruning import (
     ORDER_COLUMNS,
     PRUNED,
     PrunedPredictions,
+    curve_positions,
     random_orders,
 )
 from interp.analyses.encoding.regression import Fit, few_shot, fit
@@ -54,7 +55,6 @@ from interp.support.choices import listed
 __all__ = ["EncodingStudy", "check_asked", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
-_PRUNED = 5_000  # random positions that pruning curves are averaged over
 _WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # fractions of the dimensions without which text is continued
 _SCANNED = 500  # random positions that the effects of neurons are averaged over
 
@@ -173,10 +173,10 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     """Study the regression, pruning, steering, directions and neurons of one model.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000
-    random positions, neurons and random orders over about 500, and everything else over all positions. `steps` are
-    steps of the model's own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its
-    directory, or by its name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this
-    process.
+    random positions, or fewer with a large vocabulary (1,365 with 49,152 types), neurons and random orders over about
+    500, and everything else over all positions. `steps` are steps of the model's own training, which
+    `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its directory, or by its name on the hub
+    (Pythia). Each checkpoint is loaded and reads the text once, only in this process.
 
     `prompts` are what `interp.generation.prompts` returns, or how many to take from the text: their first 10 tokens,
     continued by 50. All prompts are continued once for each order and basis without 1, 5, 10, 20, 30 and 50 % of the
@@ -267,7 +267,7 @@ def _pruning(
     orders, bases = listed(options.orders), listed(options.bases)
     seed = options.seed
     curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in bases]
-    yield [Reading("pruning", _some(fitted, _PRUNED, seed), curves)]
+    yield [Reading("pruning", _some(fitted, curve_positions(model.cfg.d_vocab), seed), curves)]
     agreements, drawn = random_orders(model, fitted, seed=seed)
     if "axis" in bases:
         yield [Reading("random orders", _some(fitted, _SCANNED, seed), [agreements])]
