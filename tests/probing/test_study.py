@@ -765,6 +765,19 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 
 
+@pytest.mark.parametrize("methods", [["l0"], ["topk"], ["l0", "topk"], ["random", "topk"]])
+def test_study_without_dense_probes(
+    load_toy: Callable[..., Any], study_pairs: pd.DataFrame, methods: list[str]
+) -> None:
+    options = OPTIONS | {"methods": methods, "controls": ["none"], "steps": 30}
+    study = probing.study(load_toy("gpt2"), study_pairs, states=[1], **options)
+    fitted = {"l0", "topk"} & set(methods)
+    controls = study.untrained.groupby("probe")["control"].agg(set)
+    assert controls.to_dict() == dict.fromkeys(fitted, {"none", "untrained"})
+    questions = [finding.question for finding in study.section.findings]
+    assert any("more accurate than those of untrained models" in question for question in questions)
+
+
 @pytest.mark.slow
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     options = OPTIONS | {"methods": ["l0", "dense"], "seeds": [3], "controls": ["none"]}

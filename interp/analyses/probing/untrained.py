@@ -40,8 +40,8 @@ def by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[st
         ks = [max(chosen["ks"])]
     if "random" in methods:
         ks = sorted({n_top(width), *ks})
-    plain = {"methods": [*({"l0"} & set(methods)), "dense", *(["topk"] if ks else [])], "controls": ["none"]}
-    return plain | {"l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
+    fitted = [*(method for method in ("l0", "dense") if method in methods), *(["topk"] if ks else [])]
+    return {"methods": fitted, "controls": ["none"], "l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
 
 
 def beside(trained: Sweep, fresh: Sweep, phenomena: Mapping[Any, Any]) -> dict[str, pd.DataFrame]:
