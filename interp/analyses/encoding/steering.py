@@ -37,6 +37,7 @@ SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 _TOP = 0.1  # share of the dimensions
 _LOG_ODDS = 60.0
+_LEAST_RATIO = 1e-20  # a smaller one may need a shift beyond these log-odds
 _BINS = 2400  # bins of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
 
@@ -277,9 +278,9 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
 
 
 def check_steering(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
-    """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
-    if not ratios or not all(finite_number(ratio, "each ratio") > 0 for ratio in ratios):
-        raise ValueError(f"each ratio must be a positive number, found {ratios}")
+    """Raise ValueError unless there are ratios, none below 1e-20, and shifts and weights, which are all known."""
+    if not ratios or not all(finite_number(ratio, "each ratio") >= _LEAST_RATIO for ratio in ratios):
+        raise ValueError(f"each ratio must be a positive number of at least {_LEAST_RATIO:g}, found {ratios}")
     check_choices("shifts", shifts, SHIFTS)
     check_choices("weights", weights, WEIGHTS)
 

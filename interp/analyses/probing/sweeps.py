@@ -190,7 +190,7 @@ def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
             raise ValueError(f"{name} is empty; give at least one")
     seeds, ks = [check_seed(seed) for seed in options["seeds"]], [whole_number(k, "k") for k in options["ks"]]
     if "topk" in options["methods"] and not all(1 <= k <= width for k in ks):
-        raise ValueError(f"ks must be 1 … {width} dimensions, found {ks}")
+        raise ValueError(f"ks must be {'1 or more' if width == math.inf else f'1 … {width}'} dimensions, found {ks}")
     return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
 
 
