@@ -14,6 +14,7 @@ from interp.analyses.declare import Analysis, Options, option, option_class
 from interp.analyses.options import PAIRS, CountsOptions, ModelOptions, PairColumns, Pairs, TextOptions
 from interp.results.earlier import saved_in
 from interp.support.disk import check_own, remove, result_names
+from interp.support.paths import local_path
 
 if TYPE_CHECKING:
     from interp.results.result import Result
@@ -150,7 +151,7 @@ def load_result(directory: str | os.PathLike[str], analysis: str | None = None) 
         ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
         AttentionStudy AttentionStudy
     """
-    run = Path(directory)
+    run = local_path(directory)
     if (run / "result.json").is_file():
         analysis = analysis or run.resolve().name
         run = run.resolve().parent

@@ -23,6 +23,7 @@ from interp.passes.execution import Passes, asks, side_by_side
 from interp.results.result import Result
 from interp.support.checks import collecting, warn
 from interp.support.disk import check_page
+from interp.support.paths import local_path
 from interp.support.words import beginning_words
 
 __all__ = ["report"]
@@ -66,7 +67,7 @@ def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEF
         ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
     if options.out is not None:
-        _check_out(Path(options.out), overwrite=options.overwrite)
+        _check_out(local_path(options.out), overwrite=options.overwrite)
     of_text: list[str] = []
     with collecting(of_text):
         source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
@@ -116,7 +117,7 @@ def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEF
     if options.out is not None and distributed.writes():
         from interp.pages.page import write_page
 
-        remove_others(Path(options.out), results)
+        remove_others(local_path(options.out), results)
         write_page(options.out)
     return results
 

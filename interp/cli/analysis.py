@@ -29,7 +29,10 @@ __all__ = ["command_of", "report"]
 
 _MODELS = "Hub name, local directory or bundled model; may be repeated.  [default: the bundled models]"
 _NO_OUT = "--out is missing; expected a directory to write to"
-_OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR", rich_help_panel="Output")]
+_OutFlag = Annotated[
+    Path | None,
+    typer.Option(help="Directory to write to.", metavar="DIR", parser=flags.path, rich_help_panel="Output"),
+]
 
 
 def command_of(analysis: Analysis) -> flags.Command:

@@ -23,7 +23,7 @@ from interp.cli.commands import compare, corpora, figures, models, page, unigram
 from interp.cli.config import expanded
 from interp.cli.errors import STOPPED, outcome
 from interp.cli.explore import explore
-from interp.cli.flags import Command, Sectioned
+from interp.cli.flags import Command, Sectioned, path
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.results import show
@@ -42,7 +42,8 @@ app = typer.Typer(
 
 def _merge(
     directories: Annotated[
-        list[Path], typer.Argument(help="The --out of the parts: one for all, or one per part.", metavar="DIRECTORY…")
+        list[Path],
+        typer.Argument(help="The --out of the parts: one for all, or one per part.", metavar="DIRECTORY…", parser=path),
     ],
 ) -> None:
     """Combine the parts of a run into one result.

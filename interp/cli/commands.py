@@ -37,7 +37,9 @@ def unigrams(
     model: flags.ModelFlag,
     corpus: Annotated[str | None, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)] = None,
     add: Annotated[list[str] | None, typer.Option(help=_ADD, autocompletion=flags.complete_corpus)] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write the counts to (.safetensors).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write the counts to (.safetensors).", parser=flags.path)
+    ] = None,
     *,
     dry_run: DryRunFlag = False,
     overwrite: flags.OverwriteFlag = False,
@@ -98,7 +100,7 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
 
 
 def page(
-    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    directory: flags.RunArgument,
     url: Annotated[
         str | None, typer.Option(help="Address of the published page; links to it then show a picture.", metavar="URL")
     ] = None,
@@ -120,9 +122,10 @@ def page(
 
 
 def figures(
-    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    directory: flags.RunArgument,
     out: Annotated[
-        Path | None, typer.Option(help="Directory to write to.  [default: DIRECTORY/figures]", metavar="DIR")
+        Path | None,
+        typer.Option(help="Directory to write to.  [default: DIRECTORY/figures]", metavar="DIR", parser=flags.path),
     ] = None,
     *,
     formats: Annotated[str, typer.Option("--format", help="pdf, svg or png, or several separated by commas.")] = "pdf",
@@ -153,7 +156,9 @@ def figures(
 
 
 def compare(
-    directories: Annotated[list[Path], typer.Argument(help="Run directories, or ones that hold several.")],
+    directories: Annotated[
+        list[Path], typer.Argument(help="Run directories, or ones that hold several.", parser=flags.path)
+    ],
     out: flags.OutFlag,
     as_json: flags.JsonFlag = False,
 ) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from interp.cli.jobs import Job
 from interp.support.disk import OPTIONS, replacing
+from interp.support.paths import local_path
 from interp.support.words import meant
 
 __all__ = ["expanded", "keep"]
@@ -55,7 +56,7 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
         path = words[place + 1] if place + 1 < len(words) else ""
         del words[place + 1 : place + 2]
     del words[place]
-    options = _read(Path(path), name)
+    options = _read(local_path(path), name)
     flags: list[str] = []
     for option, node in options.items():
         parameter = parameters.get(option)

@@ -23,7 +23,7 @@ def explore(
     model: flags.ModelArgument,
     *,
     corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)] = "bundled",
-    probes: Annotated[Path | None, typer.Option(help=_PROBES, metavar="DIR")] = None,
+    probes: Annotated[Path | None, typer.Option(help=_PROBES, metavar="DIR", parser=flags.path)] = None,
     port: Annotated[int, typer.Option(help=_PORT, min=0, max=65535)] = 8050,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page in a browser.")] = False,
     **values: Any,

@@ -17,12 +17,21 @@ import typer.core
 
 from interp.analyses.declare import Options, kinds, taken, takes_several
 from interp.analyses.options import CountsOptions, ModelOptions, PairOptions, TextOptions
-from interp.support.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached, corpus_file, is_counts, model_directory
+from interp.support.paths import (
+    HUB_CORPORA,
+    HUB_PAIRS,
+    bundled_models,
+    cached,
+    corpus_file,
+    is_counts,
+    local_path,
+    model_directory,
+)
 from interp.support.words import meant
 
-__all__ = ["Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "Sectioned", "check_named"]
-__all__ += ["complete_corpus", "complete_model", "complete_pairs", "flag", "numbers", "pairs_of", "parameter"]
-__all__ += ["parameters", "read", "signed", "with_flags"]
+__all__ = ["RUN", "Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "RunArgument"]
+__all__ += ["Sectioned", "check_named", "complete_corpus", "complete_model", "complete_pairs", "flag", "numbers"]
+__all__ += ["pairs_of", "parameter", "parameters", "path", "read", "signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
 _SECTIONS = ("Model", "Text", "Question", "Running", "Output")
@@ -68,6 +77,15 @@ def _paths(incomplete: str) -> list[str]:
     return [path + "/" * os.path.isdir(path) for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
 
 
+def path(text: str | Path) -> Path:
+    """A path on the command line. Many shells leave a `~` after `=` as it is, and read a variable that is not set as
+    nothing, which would stand for the working directory."""
+    if not str(text):
+        raise typer.BadParameter("the path is empty, perhaps because a variable is not set; write . for this directory")
+    return local_path(text)
+
+
+RUN = "A run directory, or one that holds several."
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -82,7 +100,10 @@ ModelFlag = Annotated[
         rich_help_panel="Model",
     ),
 ]  # fmt: skip
-OutFlag = Annotated[Path, typer.Option(help="Directory to write to.", metavar="DIR", rich_help_panel="Output")]
+RunArgument = Annotated[Path, typer.Argument(help=RUN, parser=path)]
+OutFlag = Annotated[
+    Path, typer.Option(help="Directory to write to.", metavar="DIR", parser=path, rich_help_panel="Output")
+]
 OverwriteFlag = Annotated[
     bool, typer.Option("--overwrite", help="Replace earlier results in --out.", rich_help_panel="Output")
 ]

@@ -22,7 +22,7 @@ _ROWS = 20  # the number of rows of a table that a terminal shows
 
 
 def show(
-    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.", metavar="RUN")],
+    directory: Annotated[Path, typer.Argument(help=flags.RUN, metavar="RUN", parser=flags.path)],
     table: Annotated[str | None, typer.Argument(help="Name of a table, such as kl or frequency/kl.")] = None,
     form: Annotated[
         str | None, typer.Option("--format", help="csv, latex or json; with --out also xlsx.", metavar="A,B,…")
@@ -40,7 +40,10 @@ def show(
             metavar="INCHES",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="With --format: directory to write files to.", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --format: directory to write files to.", metavar="DIR", parser=flags.path),
+    ] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
     """Show the findings and tables of a run.

@@ -27,7 +27,7 @@ from interp.corpora.files import UNNAMED, Table, frame_table, opened, shortened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.support.choices import Several, listed
-from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
+from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, local_path, published_pairs, text_suffix
 from interp.support.words import argument, meant
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
@@ -220,7 +220,7 @@ def read(
         return PairTable(generated, name_of(generated))
     else:
         name = repr(str(source))
-        tables = _from_hub(str(source), tasks) if published else _from_files(Path(source))
+        tables = _from_hub(str(source), tasks) if published else _from_files(local_path(source))
     rows: list[tuple[str, ...]] = []
     unused: dict[str, bool] = {}  # and whether it looks like the task of a pair, which no column is
     for table, default_task in tables:

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 from interp.support.checks import check_token_ids
 from interp.support.disk import replacing
+from interp.support.paths import local_path
 
 __all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokenizer_hash", "total"]
 __dir__ = __all__.copy
@@ -104,11 +105,12 @@ class Unigrams:
 
         Raises FileExistsError if there is a file of that name that does not hold such counts.
         """
-        check_counts_file(Path(path))
+        target = local_path(path)
+        check_counts_file(target)
         # a single entry, because the order of several is not fixed
         description = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(Path(path)) as temporary:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
             save_file({"counts": self.counts}, temporary, {"about": description})
 
 
@@ -127,7 +129,7 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
 
     Raises FileNotFoundError if the file is missing, and ValueError if it does not hold counts.
     """
-    source = Path(path)
+    source = local_path(path)
     if not source.is_file():
         raise FileNotFoundError(f"unigram counts {str(path)!r} do not exist; expected a file of counts")
     if source.suffix == ".json":

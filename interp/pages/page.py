@@ -50,7 +50,7 @@ from interp.support.disk import (
     replacing,
     replacing_directory,
 )
-from interp.support.paths import check_matplotlib
+from interp.support.paths import check_matplotlib, local_path
 from interp.support.words import capitalized, count, sentence
 
 __all__ = ["Part", "Run", "description", "find_runs", "keep_figures", "plain_title", "render", "saved_results", "style"]
@@ -96,7 +96,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
             runs.append(Run(folder, results))
     if not runs:
         problem = f"{directory} holds no result that can be read; expected the --out of one run or more"
-        if (Path(directory) / "result.json").is_file():
+        if (local_path(directory) / "result.json").is_file():
             problem = f"{directory} is one result of a run; give the directory of the run, {Path(directory).parent}"
         raise FileNotFoundError(problem)
     return runs
@@ -104,7 +104,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
 
 def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """The results in a directory and its subdirectories, except hidden ones."""
-    root = Path(directory)
+    root = local_path(directory)
     folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
     saved = {folder: saved_names(folder) for folder in folders}
     return {folder: analyses for folder, analyses in saved.items() if analyses}
@@ -140,7 +140,7 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
 
 def written_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Written:
     """Do what `write_page` does, and tell what could not be drawn."""
-    root = Path(directory)
+    root = local_path(directory)
     address = None if url is None else _address(url)
     if address is not None:
         check_matplotlib()

@@ -25,6 +25,7 @@ from interp.passes import distributed
 from interp.results.result import DECIDING, versions
 from interp.support.checks import check_same
 from interp.support.disk import checksum, replacing
+from interp.support.paths import local_path
 
 __all__ = ["SAME", "Checkpoint", "Tables", "identity", "is_finished", "kept", "kept_each"]
 
@@ -59,7 +60,7 @@ class Checkpoint:
         cls, directory: str | os.PathLike[str] | None, name: str, identity: Mapping[str, Any]
     ) -> "Checkpoint | None":
         """Return the checkpoint of this name in a directory, or None without a directory."""
-        return None if directory is None else cls(Path(directory) / f"{name}.safetensors", identity)
+        return None if directory is None else cls(local_path(directory) / f"{name}.safetensors", identity)
 
     def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
         """Write tensors, completely or not at all, after `done` pieces of work; None means all of them."""

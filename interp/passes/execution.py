@@ -46,6 +46,7 @@ from interp.passes.reading import observe, observe_parts, part_of
 from interp.passes.shared import Filled, plan, remember
 from interp.support import memory
 from interp.support.checks import collecting, warn
+from interp.support.paths import local_path
 
 __all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "merged", "runs", "side_by_side"]
 __dir__ = __all__.copy
@@ -211,7 +212,7 @@ def execute(
                 return end.value
             for title, batches, observers in merged(readings):
                 number += 1
-                path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
+                path = None if directory is None else local_path(directory) / f"pass-{number}.safetensors"
                 needed = plan(model, batches, observers, filled)
                 if needed.reading:
                     _read(model, Reading(f"pass {number}, {title}", batches, needed.reading), path, progress)

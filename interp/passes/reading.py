@@ -23,6 +23,7 @@ from interp.passes.checkpoint import Checkpoint, identity
 from interp.passes.observers import Observer
 from interp.support import memory
 from interp.support.disk import uninterrupted
+from interp.support.paths import local_path
 
 __all__ = ["LOGITS_AT_ONCE", "TOKENS_AT_ONCE", "feed", "forward", "observe", "observe_parts", "part_of"]
 
@@ -80,7 +81,7 @@ def observe(
     start, saved_run = 0, None
     if checkpoint is not None:
         described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
-        saved_run = Checkpoint(Path(checkpoint), identity(model, batches=batches.settings, **described))
+        saved_run = Checkpoint(local_path(checkpoint), identity(model, batches=batches.settings, **described))
         if any(not observer.is_empty for observer in observers):
             raise ValueError("with a checkpoint the observers must be new, but one of these already holds data")
         tensors, done = saved_run.load()

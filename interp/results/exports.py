@@ -12,6 +12,7 @@ from pandas.api.types import is_numeric_dtype
 
 from interp.results.latex import latex
 from interp.support.disk import replacing
+from interp.support.paths import local_path
 
 __all__ = ["FORMATS", "Format", "check_formats", "export", "written_as"]
 __dir__ = __all__.copy
@@ -74,7 +75,7 @@ def export(
         frequency_kl.csv ['bias', 'ln']
     """
     check_formats(formats)
-    place = Path(directory)
+    place = local_path(directory)
     texts = [(form, table) for form in formats if form != "xlsx" for table in tables]
     paths = {place / f"{name}_{table}.{_ENDINGS.get(form, form)}": (form, table) for form, table in texts}
     book = [place / f"{name}.xlsx"] if "xlsx" in formats else []

@@ -28,6 +28,7 @@ from interp.results.exports import export
 from interp.results.findings import Answer, Finding, counted, findings_table
 from interp.results.latex import latex
 from interp.support.disk import in_turn, replacing_directory, result_names
+from interp.support.paths import local_path
 from interp.support.words import meant, quantised_words
 
 if TYPE_CHECKING:
@@ -294,7 +295,7 @@ class Result:
         Raises FileExistsError if that folder exists, unless `overwrite` is set; and in any case if it holds anything
         that interp did not write.
         """
-        target = Path(directory) / self.analysis
+        target = local_path(directory) / self.analysis
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
         with in_turn(target.parent), replacing_directory(target, listed=result_names) as temporary:
@@ -319,9 +320,10 @@ class Result:
         Raises FileNotFoundError if there is no such result, and ValueError if it belongs to another analysis or lacks
         tables.
         """
-        moved = moved_from(Path(directory), cls.analysis)
+        run = local_path(directory)
+        moved = moved_from(run, cls.analysis)
         analysis = moved.analysis if moved else cls.analysis
-        source = Path(directory) / analysis
+        source = run / analysis
         described = source / "result.json"
         if not described.is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")

@@ -24,7 +24,7 @@ __all__ += [
     "is_counts",
     "is_gguf",
 ]
-__all__ += ["model_directory"]
+__all__ += ["local_path", "model_directory"]
 __all__ += ["printable", "published_pairs", "short_name", "text_suffix"]
 __dir__ = __all__.copy
 
@@ -49,6 +49,16 @@ HUB_CORPORA: dict[str, dict[str, Any]] = {
 """Named corpora: the arguments of `datasets.load_dataset`, and the column that holds the text."""
 HUB_PAIRS = {"blimp": "nyu-mll/blimp", "jblimp": "polm-stability/jblimp", "multiblimp": "jumelet/multiblimp"}
 """Named minimal pairs and their datasets on the hub. multiblimp is named with a language: `multiblimp/deu`."""
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home directory in place of a `~` at its beginning.
+
+    Examples:
+        >>> local_path("~/runs") == Path.home() / "runs", local_path("runs/~")
+        (True, PosixPath('runs/~'))
+    """
+    return Path(os.path.expanduser(path))
 
 
 def bundled_models() -> list[str]:
@@ -113,7 +123,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         >>> model_directory("tiny-gpt2") == BUNDLED / "tiny-gpt2"
         True
     """
-    path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
+    path = BUNDLED / name if name in bundled_models() else local_path(name)
     exists = bool(name.strip()) and os.path.exists(path)
     if not exists and _HUB_MODEL.fullmatch(name):
         _check_hub("models", name, "a directory (config.json, model.safetensors) or a bundled model")
@@ -178,7 +188,7 @@ def adapter_directory(name: str) -> Path:
     Raises FileNotFoundError if there is no such directory or no adapter in it, and ValueError if its weights are
     pickled or PEFT is not installed.
     """
-    path = Path(os.path.expanduser(name))
+    path = local_path(name)
     if not (path / "adapter_config.json").is_file():
         problem = "has no adapter_config.json" if path.is_dir() else "is no directory"
         raise FileNotFoundError(f"adapter {name!r} {problem}; expected a directory that PEFT's save_pretrained wrote")
@@ -269,7 +279,7 @@ def corpus_file(name: str) -> Path | None:
         >>> corpus_file("bundled") == BUNDLED / "text.txt"
         True
     """
-    path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
+    path = BUNDLED / "text.txt" if name == "bundled" else local_path(name)
     exists = bool(name) and os.path.exists(path)  # the path of no name is the working directory
     if not exists and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
         dataset = HUB_CORPORA.get(name, {"path": name})["path"]
@@ -320,7 +330,7 @@ def is_counts(name: str) -> bool:
         >>> is_counts("wikipedia")
         False
     """
-    path = Path(name)
+    path = local_path(name)
     if path.suffix not in (".safetensors", ".json"):
         return False
     if not path.is_file():

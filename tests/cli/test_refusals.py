@@ -140,6 +140,14 @@ CASES: dict[str, Command] = {
         "each ratio must be a positive number",
         lambda w: ["encoding", "--model", str(w.directory("gpt2")), "--ratios", "0", "--dry-run"],
     ),
+    "a dry run of a factor near zero": (
+        "at least 1e-20, found [1e-300]",
+        lambda w: ["encoding", "--model", str(w.directory("gpt2")), "--ratios", "1e-300", "--dry-run"],
+    ),
+    "a dry run of no dimensions": (
+        "ks must be 1 or more dimensions, found [0]",
+        lambda w: ["probing", "--model", str(w.directory("gpt2")), "--ks", "0", "--dry-run"],
+    ),
     "a dry run of gates beyond their range": (
         "l0_strengths (λ) must lie in (0, 1]",
         lambda w: ["probing", "--model", str(w.directory("gpt2")), "--l0-strengths", "2", "--dry-run"],
@@ -156,6 +164,8 @@ CASES: dict[str, Command] = {
         ],
     ),
     "a report without --out": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
+    "an empty --out": ("'--out': the path is empty", full("frequency", out="")),
+    "a page of an empty path": ("'directory': the path is empty", lambda w: ["page", ""]),
     "counts without --out": (
         "--out is missing",
         lambda w: ["unigrams", "--model", str(w.directory("gpt2")), "--corpus", str(w.corpus())],

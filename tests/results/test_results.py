@@ -6,6 +6,7 @@ import inspect
 import pydoc
 from pkgutil import resolve_name
 
+import numpy as np
 import pandas as pd
 import pytest
 from naming import naming
@@ -15,6 +16,7 @@ from interp import corpora, plots
 from interp.analyses.frequency.options import FrequencyOptions
 from interp.analyses.probing.options import ProbingOptions
 from interp.analyses.registry import analyses
+from interp.cli import main
 from interp.results.findings import counted
 from interp.results.result import Result
 from interp.testing import toy_decoder
@@ -128,6 +130,24 @@ def test_a_result_is_opened_by_its_directory(effect, study, tmp_path):
         interp.load_result(tmp_path / "gone")
     with pytest.raises(FileNotFoundError, match=naming(tmp_path.parent, tmp_path.name)):
         interp.load_result(tmp_path.parent)
+
+
+def test_a_tilde_is_the_home_directory(effect, tmp_path, monkeypatch):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(elsewhere)
+    assert effect.save("~/run") == home / "run" / "frequency"
+    pd.testing.assert_frame_equal(interp.load_result("~/run").kl, effect.kl)
+    assert main(["page", "~/run"]) == 0
+    assert (home / "run" / "index.html").is_file()
+    assert {path.parent for path in effect.to_csv("~/csv")} == {home / "csv"}
+    corpora.Unigrams(np.array([0, 3, 5]), "counts").save("~/counts.safetensors")
+    assert corpora.unigrams.load("~/counts.safetensors").counts.tolist() == [0, 3, 5]
+    pair = {"sentence_good": ["w1"], "sentence_bad": ["w2"]}
+    pd.DataFrame(pair).to_csv(home / "pairs.csv", index=False)
+    assert corpora.pairs.load("~/pairs.csv")["UID"].tolist() == ["pairs"]
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_plot_says_what_it_draws(effect, study):

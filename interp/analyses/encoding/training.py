@@ -23,6 +23,7 @@ from interp.instruments.regression import raw_head, regressions
 from interp.models.sites import Model, is_encoder
 from interp.passes.reading import observe
 from interp.support.checks import whole_number
+from interp.support.paths import local_path
 
 __all__ = ["COLUMNS", "checkpoints", "dynamics", "halfway"]
 __dir__ = __all__.copy
@@ -40,7 +41,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
 
     Raises ValueError for a hub name without steps, and FileNotFoundError for a directory without such checkpoints.
     """
-    root = Path(source)
+    root = local_path(source)
     steps_asked = [whole_number(step, "a step", least=0) for step in steps or []]
     if not root.is_dir():
         if not steps_asked:

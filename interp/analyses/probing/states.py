@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -34,6 +33,7 @@ from interp.passes.reading import TOKENS_AT_ONCE, forward
 from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
+from interp.support.paths import local_path
 
 __all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows", "stored_type"]
 __dir__ = __all__.copy
@@ -158,7 +158,7 @@ def collect(
         run = identity(model, states=settings, largest=largest)
         shards = []
         for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
-            path = Path(directory) / f"states-{number:05d}.safetensors"
+            path = local_path(directory) / f"states-{number:05d}.safetensors"
             shards.append(Checkpoint(path, run | {"first sentence": start}))
             part = rows[start : start + SENTENCES_PER_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
