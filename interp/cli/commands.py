@@ -108,8 +108,8 @@ def page(
 ) -> None:
     """Rewrite the page of a run.
 
-    Writes DIRECTORY/index.html from the results in it or in its subdirectories. --url also writes DIRECTORY/index.png,
-    which other sites show with a link to the page; it needs the extra interp[figures].
+    Writes RUN/index.html from the results in it or in its subdirectories. --url also writes RUN/index.png, which other
+    sites show with a link to the page; it needs the extra interp[figures].
     """
     check_runs([directory])
     check_writable(directory)
@@ -125,7 +125,7 @@ def figures(
     directory: flags.RunArgument,
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory to write to.  [default: DIRECTORY/figures]", metavar="DIR", parser=flags.path),
+        typer.Option(help="Directory to write to.  [default: RUN/figures]", metavar="DIR", parser=flags.path),
     ] = None,
     *,
     formats: Annotated[str, typer.Option("--format", help="pdf, svg or png, or several separated by commas.")] = "pdf",

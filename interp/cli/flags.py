@@ -29,7 +29,7 @@ from interp.support.paths import (
 )
 from interp.support.words import meant
 
-__all__ = ["RUN", "Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "RunArgument"]
+__all__ = ["Command", "JsonFlag", "ModelArgument", "ModelFlag", "OutFlag", "OverwriteFlag", "RunArgument"]
 __all__ += ["Sectioned", "check_named", "complete_corpus", "complete_model", "complete_pairs", "flag", "numbers"]
 __all__ += ["pairs_of", "parameter", "parameters", "path", "read", "signed", "with_flags"]
 
@@ -85,7 +85,6 @@ def path(text: str | Path) -> Path:
     return local_path(text)
 
 
-RUN = "A run directory, or one that holds several."
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -100,7 +99,9 @@ ModelFlag = Annotated[
         rich_help_panel="Model",
     ),
 ]  # fmt: skip
-RunArgument = Annotated[Path, typer.Argument(help=RUN, parser=path)]
+RunArgument = Annotated[
+    Path, typer.Argument(help="A run directory, or one that holds several.", metavar="RUN", parser=path)
+]
 OutFlag = Annotated[
     Path, typer.Option(help="Directory to write to.", metavar="DIR", parser=path, rich_help_panel="Output")
 ]

@@ -22,7 +22,7 @@ _ROWS = 20  # the number of rows of a table that a terminal shows
 
 
 def show(
-    directory: Annotated[Path, typer.Argument(help=flags.RUN, metavar="RUN", parser=flags.path)],
+    directory: flags.RunArgument,
     table: Annotated[str | None, typer.Argument(help="Name of a table, such as kl or frequency/kl.")] = None,
     form: Annotated[
         str | None, typer.Option("--format", help="csv, latex or json; with --out also xlsx.", metavar="A,B,…")
