@@ -15,7 +15,18 @@ from inspect import signature
 from numbers import Real
 from pkgutil import resolve_name
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from interp.support.choices import listed
 from interp.support.words import meant
@@ -136,6 +147,17 @@ class Options:
     directory: str | os.PathLike[str] | None = option(
         default=None, help="Directory for checkpoints. A run that was killed resumes from them.", has_flag=False
     )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Those of the values that are options of this class and do not depend on the model.
+
+        Examples:
+            >>> Options.of({"progress": False, "layers": [0]}).progress
+            False
+        """
+        names = {item.name for item in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in names and not callable(value)})
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -15,7 +15,7 @@ from interp.models.sites import Model, check_model, is_encoder
 from interp.models.spelling import Spelling
 from interp.support.checks import list_of_strings, whole_number
 
-__all__ = ["KeyClasses", "Says", "TokenClasses", "token_classes"]
+__all__ = ["KeyClasses", "Says", "TokenClasses", "n_classes", "token_classes"]
 __dir__ = __all__.copy
 
 _POSITIONS = 1_024  # the number of positions at which a checkpoint compares the classes of some tokens
@@ -70,6 +70,18 @@ Says: TypeAlias = Callable[[str, int], bool]
 
 KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int] | str | Iterable[str] | Says] | None
 """What `token_classes` takes: classes, a mapping from names to the members of each class, or None for the defaults."""
+
+
+def n_classes(classes: KeyClasses) -> int:
+    """Count the classes that `token_classes` returns, of which there are four by default. Needs no model.
+
+    Examples:
+        >>> n_classes(None), n_classes({"some": [7, 8]})  # the other tokens have a class, too
+        (4, 2)
+    """
+    if isinstance(classes, TokenClasses):
+        return len(classes.names)
+    return len({*classes, "other"}) if classes else 4
 
 
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:

@@ -1,7 +1,6 @@
 from . import (
     adapter as adapter,
     controls as controls,
-    costs as costs,
     decoders as decoders,
     decoding as decoding,
     decomposition as decomposition,

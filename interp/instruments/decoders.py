@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-__all__ = ["CACHED_TOKENS", "DECODERS", "NEW_TOKENS", "PRESETS", "PROMPT_TOKENS", "Decoder", "batch_rows"]
+__all__ = ["CACHED_TOKENS", "DECODERS", "NEW_TOKENS", "PRESETS", "PROMPTS", "PROMPT_TOKENS", "Decoder"]
+__all__ += ["batch_rows"]
 __dir__ = __all__.copy
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
@@ -12,6 +13,8 @@ DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The names of decoders."""
 CACHED_TOKENS = 8_192
 """The largest number of tokens whose keys and values are kept together, unless a single prompt needs more."""
+PROMPTS = 100
+"""The number of prompts, unless another is asked for."""
 PROMPT_TOKENS = 10
 """The number of tokens of a prompt, unless another is asked for."""
 NEW_TOKENS = 50

@@ -19,13 +19,15 @@ from interp.corpora.sentences import encode, padded
 from interp.instruments.decoders import DECODERS, NEW_TOKENS, PRESETS, Decoder, batch_rows
 from interp.models.identity import check_weights
 from interp.models.running import Hooks, firing, hooks_of_others
+from interp.models.shapes import Shape
 from interp.models.sites import Model, check_vocabulary, is_encoder, view
 from interp.models.spelling import token_names
+from interp.passes.budget import Pass
 from interp.passes.checkpoint import Checkpoint
 from interp.support.checks import check_seed, unicode_text, whole_number
 from interp.support.choices import Bos
 
-__all__ = ["NO_DECODER", "Generation", "check_decodes", "continuation", "decode", "generate", "resolved"]
+__all__ = ["NO_DECODER", "Generation", "check_decodes", "continuation", "continued", "decode", "generate", "resolved"]
 __dir__ = __all__.copy
 
 NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
@@ -284,6 +286,16 @@ def decode_batch(
     return [
         token_ids[: next((n for n, token_id in enumerate(token_ids, 1) if token_id in ends), None)] for token_ids in new
     ]
+
+
+def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
+    """Estimate the cost of continuing so many rows of a prompt together, with keys and values kept, from the shape of a
+    model."""
+    cache = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
+    return Pass(
+        what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),
+        per_token=cache * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
+    )  # fmt: skip
 
 
 def continuation(model: Model, row: list[int], new: list[int]) -> Generation:

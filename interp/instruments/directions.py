@@ -10,24 +10,28 @@ scales m in the same way as λ b_LN scales b_LN. The direction −A, the slope o
 predicted probability.
 """
 
-from typing import TypeAlias, get_args
+from collections.abc import Sequence
+from typing import Any, TypeAlias, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.corpora.batching import Batches
-from interp.instruments.logits import SiteMean
+from interp.instruments.logits import SiteMean, at_head
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import raw_head, regressions
 from interp.models.head import PredictionHead
 from interp.models.running import head_is_hooked
+from interp.models.shapes import Shape
 from interp.models.sites import Model
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
 from interp.support.checks import check_choice
 from interp.support.choices import Bias, Direction, Several, listed
 
-__all__ = ["Vectors", "added_logits", "check_directions", "head_directions", "refuse_hooks", "why_no_directions"]
+__all__ = ["Vectors", "added_logits", "check_directions", "directions_cost", "head_directions"]
+__all__ += ["refuse_hooks", "why_no_directions"]
 __dir__ = __all__.copy
 
 Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
@@ -85,6 +89,17 @@ def head_directions(model: Model, prepared: Batches, directions: Several[Directi
         use = head.real.cpu().numpy() & (alpha > 0)
         vectors["slope"] = torch.from_numpy(-regressions(head.embeddings, [alpha], use=use)[0].slope)
     return vectors
+
+
+def directions_cost(size: Shape, directions: Sequence[str], /, **fields: Any) -> list[Pass]:
+    """Estimate the cost of `head_directions`, from the shape of a model.
+
+    Args:
+        fields: other fields of each `Pass`.
+    """
+    fields = {"what": "head input", **fields}
+    passes = [at_head(size, sums=SiteMean.n_bytes(size, width=size.d_model), **fields)] if directions else []
+    return [*passes, MeanPredictions.cost(size, 1, **fields)] if "slope" in directions else passes
 
 
 def added_logits(head: PredictionHead, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_vocab"]:

@@ -4,8 +4,7 @@ tables."""
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,14 +19,16 @@ from interp.models.edits import jointly
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, input_name, qk_circuit
 from interp.models.running import active_hooks, running
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name
-from interp.passes.groups import MOST
+from interp.passes.budget import Pass
 from interp.passes.observers import Observer
 from interp.passes.reading import forward, observe
 from interp.results.intervals import Jackknife, about, from_sums
 from interp.support.checks import warn
 
-__all__ = ["GroupedKeyObserver", "KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited"]
+__all__ = ["GroupedKeyObserver", "KeyClassBatch", "KeyObserver", "activations", "attention_cost"]
+__all__ += ["attention_hooks", "is_edited"]
 __all__ += ["over_queries", "received", "table_of"]
 __dir__ = __all__.copy
 
@@ -67,22 +68,22 @@ class KeyObserver(Observer):
     A batch that is padded on the left is refused with ValueError.
     """
 
+    axes: ClassVar = {"tokens": "classes"}
+
     def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
         super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab, model.cfg.n_ctx))
         self.model = model
         self.classes = classes
         self.layers = list(layers)
-        self.add_state("tokens", (len(classes.names),))
 
     def hooks(self, batch: Batch) -> Recipe:
         keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
         self.add("tokens", keys.counts.sum((0, 1)))
         return [hook for layer in self.layers for hook in self.layer_hooks(layer, keys)]
 
-    def add_to_layers(self, **shapes: tuple[int, ...]) -> None:
-        """Declare sums of these shapes for every layer."""
-        for layer, (name, shape) in product(self.layers, shapes.items()):
-            self.add_state(f"{layer}.{name}", shape)
+    def add_to_layers(self, **sizes: int | None) -> None:
+        """Declare the tensors of `axes`, those with `{}` in their names for every layer."""
+        self.add_states(self.model.cfg, self.layers, classes=len(self.classes.names), **sizes)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         raise NotImplementedError
@@ -138,17 +139,11 @@ class KeyObserver(Observer):
 class GroupedKeyObserver(KeyObserver):
     """A `KeyObserver` that also keeps sums by group of texts (`interp.passes.groups`), from which intervals come."""
 
-    def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
-        super().__init__(model, classes, layers, **options)
-        self.add_state("queries", (MOST,), "groups")
+    axes: ClassVar = {"queries": "groups"}
 
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("queries", batch.mask.sum(1), batch)
         return super().hooks(batch)
-
-    def add_groups(self, layer: int, name: str, shape: tuple[int, ...]) -> None:
-        """Declare a sum of this shape for each group of texts, `"{layer}.{name}"`."""
-        self.add_state(f"{layer}.{name}", (MOST, *shape), "groups")
 
     def by_group(self, layer: int, name: str) -> Float[np.ndarray, "groups *shape"]:
         """Return a state of the groups that were read."""
@@ -209,6 +204,16 @@ def attention_hooks(
         read(batch.shared[key], other)
 
     return jointly([*inputs, circuit.query_name, hook_name(model, "k", layer), *values], from_queries)
+
+
+def attention_cost(size: Shape, context: int | None) -> Pass:
+    """Estimate the cost of `attention_hooks` in every layer, from the shape of a model. Attention is computed again
+    from queries and keys, or patterns are read where these do not determine it."""
+    row = size.row(context)
+    return Pass(
+        per_token=0 if size.linear_scores else 12 * size.n_heads * row,
+        flops=size.attention(row) / 2,
+    )
 
 
 def _circuit(model: Model, layer: int, batch: Batch) -> QKCircuit | None:

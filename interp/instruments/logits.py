@@ -1,20 +1,22 @@
 """Observers of the prediction head and of one site, from which several analyses are made."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.corpora.batching import Batch
+from interp.corpora.batching import MASK_RATE, Batch
 from interp.models.edits import jointly
 from interp.models.head import prediction_head
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, Site, hook_name
+from interp.passes.budget import Pass
 from interp.passes.observers import Observer
 
-__all__ = ["LogitsObserver", "SiteMean", "real_logits"]
+__all__ = ["LogitsObserver", "SiteMean", "at_head", "real_logits"]
 __dir__ = __all__.copy
 
 
@@ -30,6 +32,7 @@ class LogitsObserver(Observer):
     """
 
     read: Callable[..., None]
+    axes: ClassVar = {"n": "", "n_scored": ""}
 
     def __init__(self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: Any) -> None:
         super().__init__(model.W_U.device, **options)
@@ -37,8 +40,6 @@ class LogitsObserver(Observer):
         self.names = names
         self.at_once = at_once
         self.head = prediction_head(model)
-        self.add_state("n", ())
-        self.add_state("n_scored", ())
 
     def hooks(self, batch: Batch) -> Recipe:
         def read_batch(*activations: Tensor) -> None:
@@ -77,14 +78,15 @@ class LogitsObserver(Observer):
 class SiteMean(Observer):
     """The mean activation at a site, `[width]`, over the positions that are read. A batch is summed in `dtype`."""
 
+    axes: ClassVar = {"sum": "width", "n": ""}
+
     def __init__(
         self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
     ) -> None:
         self.name = hook_name(model, site, layer)
         self.dtype = dtype
         super().__init__(model.W_U.device, site=self.name, dtype=str(dtype))
-        self.add_state("sum", (width,))
-        self.add_state("n", ())
+        self.add_states(model.cfg, width=width)
 
     def hooks(self, batch: Batch) -> Recipe:
         def read(activation: Tensor, hook: object) -> None:
@@ -97,6 +99,16 @@ class SiteMean(Observer):
     @property
     def mean(self) -> Float[Tensor, " width"]:
         return self.state["sum"] / self.state["n"]
+
+
+def at_head(size: Shape, /, **fields: Any) -> Pass:
+    """Describe a pass that reads logits, for a model of this shape: of all tokens or, in encoders, of masked ones.
+
+    Args:
+        fields: other fields of the `Pass`.
+    """
+    masked = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
+    return Pass(**{"head": True, **masked, **fields})
 
 
 def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:

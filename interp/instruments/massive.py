@@ -1,7 +1,7 @@
 """Massive activations: single values of the residual stream that are far larger than all others."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pandas as pd
 import torch
@@ -80,6 +80,9 @@ class MassiveActivations(Observer):
         [[0, 5, 0, 5], [1, 5, 0, 5], [2, 5, 0, 5]]
     """
 
+    axes: ClassVar = {"tokens": "bins", "{}.count": "bins d_model"}
+    axes |= {"{}.max_abs": "max: bins d_model", "{}.max_ratio": "max: bins d_model"}
+
     def __init__(self, model: Model) -> None:
         n_ctx = int(model.cfg.n_ctx)
         n_states = model.cfg.n_layers + 1
@@ -87,12 +90,7 @@ class MassiveActivations(Observer):
         self.model = model
         self.states = range(n_states)
         self.starts = position_bins(n_ctx)
-        shape = len(self.starts), model.cfg.d_model
-        self.add_state("tokens", shape[:1])
-        for state in self.states:
-            self.add_state(f"{state}.count", shape)
-            self.add_state(f"{state}.max_abs", shape, "max")
-            self.add_state(f"{state}.max_ratio", shape, "max")
+        self.add_states(model.cfg, self.states, bins=len(self.starts))
 
     def hooks(self, batch: Batch) -> Recipe:
         real = batch.mask.bool()

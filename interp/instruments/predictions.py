@@ -11,10 +11,12 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.instruments.divergences import Distribution
-from interp.instruments.logits import LogitsObserver, real_logits
+from interp.instruments.logits import LogitsObserver, at_head, real_logits
 from interp.models.running import head_is_hooked
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
 from interp.models.softmax import exponentials, over_positions, over_types
+from interp.passes.budget import Pass
 from interp.passes.groups import MOST
 from interp.passes.observers import fingerprint
 from interp.results.intervals import about, summed_others
@@ -23,6 +25,7 @@ __all__ = ["Calibration", "MeanPredictions", "Means", "Variant"]
 __dir__ = __all__.copy
 
 _ELEMENTS_AT_ONCE = 2**22
+_COPIES = 6  # copies of these logits in float32
 _BINS = 10  # bins of probability, for calibration
 _NOT_FINITE = "the model's predictions are not finite (NaN or infinite logits): check weights and dtype"
 _LARGEST_LOG_RANGE = 60.0
@@ -146,6 +149,14 @@ class MeanPredictions(LogitsObserver):
         RuntimeError: fc is given while the head has other hooks, whose edits a recomputed head would not include.
     """
 
+    axes: ClassVar = {
+        "positions": "groups",
+        "probability": "groups rows d_vocab",  # divided by shared weights
+        "nll": "groups rows classes",
+        "count": "groups classes",
+        "calibration": f"groups 4 rows bands {_BINS}",
+    }
+
     def __init__(
         self,
         model: Model,
@@ -182,15 +193,35 @@ class MeanPredictions(LogitsObserver):
         self._arrange(shifts)
         self._all_real = bool(self.head.real.all())
         self._room: Tensor | None = None
-        n_groups = MOST if grouped else 1
-        n_rows = len(self._rows)
-        self.add_state("positions", (n_groups,), "groups")
-        self.add_state("probability", (n_groups, n_rows, d_vocab), "groups")  # divided by shared weights
+        sizes = {"groups": MOST if grouped else 1, "rows": len(self._rows), "variants": len(variants)}
         n_classes = int(self._classes.max()) + 1
-        self.add_state("nll", (n_groups, n_rows, n_classes), "groups")
-        self.add_state("count", (n_groups, n_classes), "groups")
-        if self._bands:
-            self.add_state("calibration", (n_groups, 4, n_rows, len(self._bands), _BINS), "groups")
+        self.add_states(model.cfg, d_vocab=d_vocab, classes=n_classes, bands=len(self._bands) or None, **sizes)
+
+    @classmethod
+    def cost(
+        cls,
+        size: Shape,
+        n: int,
+        /,
+        *,
+        grouped: bool = False,
+        classes: int | None = None,
+        bands: int | None = None,
+        **fields: Any,
+    ) -> Pass:
+        """Estimate the cost of n variants, from the shape of a model. In addition to sums there are the weights of all
+        variants, and copies of the logits that are read together. Each variant costs one product with all logits.
+
+        Args:
+            classes, bands: how many there are.
+            fields: other fields of the `Pass`.
+        """
+        sizes = {"groups": MOST if grouped else 1, "rows": n, "variants": n, "bands": bands}
+        costs = {
+            "sums": cls.n_bytes(size, classes=classes or size.d_vocab, **sizes), "per_batch": 2 * 8 * n * size.d_vocab,
+            "per_logit": _COPIES * 4, "at_once": _ELEMENTS_AT_ONCE, "flops": 4.0 * n * size.d_vocab,
+        }  # fmt: skip
+        return at_head(size, **costs | fields)
 
     def _arrange(self, shifts: Float[Tensor, "n_variants d_vocab"]) -> None:
         """Give each variant a row of the sums: all unedited ones the first, then those that share its exponential, then

@@ -1,7 +1,7 @@
 """Statistics of every dimension of the residual stream: by token class, and in relation to frequency and attention."""
 
 from functools import partial, reduce
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import pandas as pd
 import torch
@@ -36,13 +36,12 @@ class DimensionProfile(KeyObserver):
     After `observe` there is the `table` described in `dimension_profile`.
     """
 
+    axes: ClassVar = {"{}.moments": f"moments: {moments.ROWS[1]} classes d_model", "{}.max_abs": "max: classes d_model"}
+
     def __init__(self, model: Model, classes: TokenClasses, *, of: _Of = "residual") -> None:
         super().__init__(model, classes, range(model.cfg.n_layers + (of == "residual")), of=of)
         self.of = of
-        shape = (len(classes.names), model.cfg.d_model)
-        for state in self.layers:
-            self.add_state(f"{state}.moments", (moments.ROWS[1], *shape), "moments")
-            self.add_state(f"{state}.max_abs", shape, "max")
+        self.add_to_layers()
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         if self.of == "residual":
@@ -82,13 +81,14 @@ class DimensionCorrelations(Observer):
     over tokens. The attention that a token receives is averaged over heads and over the queries that see it.
     """
 
+    axes: ClassVar = {"{}.moments": f"moments: {moments.ROWS[2]} 2 d_model"}
+
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
         super().__init__(model.W_U.device, log_unigram=fingerprint(log_unigram))
         self.model = model
         self.log_unigram = log_unigram.double()
         self.layers = range(model.cfg.n_layers)
-        for layer in self.layers:
-            self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, model.cfg.d_model), "moments")
+        self.add_states(model.cfg, self.layers)
 
     def hooks(self, batch: Batch) -> Recipe:
         log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][batch.mask.bool()]

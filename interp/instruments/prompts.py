@@ -12,7 +12,7 @@ from interp.corpora.frames import frame, settled_bos, tokenizer_of, unframed
 from interp.corpora.sources import Corpus, Source
 from interp.corpora.tokens import Counted, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
-from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS
+from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS, PROMPTS
 from interp.models.sites import Model, check_model
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Bos
@@ -39,7 +39,7 @@ def prompts(
     model: Model,
     text: Source,
     *,
-    n: int = 100,
+    n: int = PROMPTS,
     prompt_tokens: int = PROMPT_TOKENS,
     new_tokens: int = NEW_TOKENS,
     limit: int | None = None,

@@ -12,7 +12,7 @@ so sums over pairs cost one matrix product over the keys.
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,8 +25,10 @@ from interp.corpora.classes import TokenClasses
 from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, is_edited
 from interp.instruments.sums import Patterns, Rows, attended_queries, pair_sums
 from interp.models.edits import jointly
-from interp.models.qk import QKCircuit, check_layers, qk_circuit
+from interp.models.qk import SCORES_AT_ONCE, QKCircuit, check_layers, qk_circuit
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name
+from interp.passes.budget import Pass
 from interp.passes.groups import MOST
 from interp.results.dense import Dense, number_types
 from interp.support.checks import check_choice
@@ -38,6 +40,8 @@ __dir__ = __all__.copy
 MOST_BYTES = 2**28
 """The most bytes that sums by group of texts and dimension may take. If they would take more, gaps have no
 intervals."""
+_COPIES = 5  # copies of scores: scaled, masked, softmax, and without a dimension
+_TOKENS = 128  # of a row of text
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """The labels that columns of scores depend on; see `interp.results.dense.Dense.of_table`."""
@@ -69,6 +73,16 @@ class ScoreContributions(GroupedKeyObserver):
     Raises ValueError if scores are not sums over residual dimensions, and for a layer that does not exist.
     """
 
+    axes: ClassVar = {
+        "{}.contribution": "n_heads keys d_model",
+        "{}.query": "n_heads keys d_head",
+        "{}.weight": "n_heads keys",
+        "{}.pairs": "keys",
+        "{}.centred": "n_heads keys centred",
+        "{}.total": "groups n_heads keys 3",  # of dimensions, of b_K, and the weight
+        "{}.apart": "groups weights keys d_model",
+    }
+
     def __init__(
         self,
         model: Model,
@@ -85,17 +99,32 @@ class ScoreContributions(GroupedKeyObserver):
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, weights=weights, centred=centred, average=average)
         self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
-        shape = (model.cfg.n_heads, len(classes.names) + (average == "sentence"))
-        of_dims = (*shape, model.cfg.d_model)
-        self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
-        if centred:
-            self.add_to_layers(centred=of_dims)
-        gap_shape = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads of equal weight are averaged
-        self.has_gaps = 8 * MOST * len(chosen) * math.prod(gap_shape) <= MOST_BYTES
-        for layer in chosen:
-            self.add_groups(layer, "total", (*shape, 3))  # of dimensions, of b_K, and the weight
-            if self.has_gaps:
-                self.add_groups(layer, "apart", gap_shape)
+        keys = len(classes.names) + (average == "sentence")
+        centred_dims = model.cfg.d_model if centred else None
+        self.add_to_layers(keys=keys, centred=centred_dims, weights=_weights(model.cfg, len(chosen), keys, weights))
+        self.has_gaps = f"{chosen[0]}.apart" in self.state
+
+    @classmethod
+    def cost(
+        cls, size: Shape, n_layers: int, n_classes: int, *, weights: Weights = "mean", average: Average = "pair"
+    ) -> Pass:
+        """Estimate its cost, from the shape of a model.
+
+        In addition to its sums it holds the input of a layer's attention, rotated queries with their reverse cumulative
+        sums, and keys and values for every head, in float32, or the dimensions with their correlates in float64; and
+        copies of the scores of some pairs. Each class takes `2 n_heads d_head d_model` operations per token and layer,
+        in encoders twice that number for each row, which is taken to have 128 tokens.
+        """
+        keys = n_classes + (average == "sentence")
+        width = size.n_heads * size.d_head
+        sizes = {"keys": keys, "centred": size.d_model, "weights": _weights(size, n_layers, keys, weights)}
+        return Pass(
+            what="attention scores",
+            sums=cls.n_bytes(size, range(n_layers), classes=n_classes, **sizes),
+            per_token=max(4 * (3 * size.d_model + 8 * width), 8 * 4 * size.d_model),
+            per_batch=_COPIES * 4 * SCORES_AT_ONCE + 12 * width * size.d_model,
+            flops=n_layers * keys * 2.0 * width * size.d_model * (2 / _TOKENS if size.encoder else 1),
+        )
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
@@ -312,6 +341,13 @@ class ScoreContributions(GroupedKeyObserver):
         query = self._mean("query", circuit).to(W_K)
         towards = einsum(query, W_K, "head classes d_head, head d_model d_head -> head classes d_model")
         return towards * ln_bias.to(W_K)
+
+
+def _weights(cfg: Any, n_layers: int, keys: int, weights: Weights) -> int | None:
+    """How many heads have sums by group of texts and dimension: one for all if their weights are equal. None if these
+    sums would take too much memory."""
+    heads = 1 if weights == "mean" else cfg.n_heads
+    return heads if 8 * MOST * n_layers * heads * keys * cfg.d_model <= MOST_BYTES else None
 
 
 def _of_key_bias(

@@ -15,7 +15,7 @@ row's length.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit, why_no_scores
 from interp.models.sites import Model, Recipe, hook_name, view
 from interp.models.spans import Span
-from interp.passes.groups import MOST
 from interp.results.intervals import about, from_sums
 from interp.support.checks import finite_number
 from interp.support.choices import Several
@@ -127,23 +126,21 @@ class Sinks(KeyObserver):
         {0: 2, 1: 2, 2: 2, 3: 2, 4: 10}
     """
 
+    axes: ClassVar = {"first": "classes", "{}.counts": "groups 3 bins"}
+    axes |= {"{}.keys": f"groups {len(_KEYS)} n_heads bins", "{}.pairs": f"groups {len(_PAIRS)} n_heads bins"}
+
     def __init__(
         self, model: Model, classes: TokenClasses, *, layers: Several[int] | None = None, epsilon: float = 0.3
     ) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, epsilon=epsilon)
         self.epsilon = checked_epsilon(epsilon)
-        heads = model.cfg.n_heads
         n_ctx = int(model.cfg.n_ctx)
         if n_ctx < fewest_tokens(model):
             raise ValueError(f"{_too_short(model)} longer than the model's context of {n_ctx}")
         self.starts = position_bins(n_ctx)
         self.reads_scores = why_no_scores(model) is None
-        self.add_state("first", (len(classes.names),))
-        for layer in chosen:
-            self.add_state(f"{layer}.counts", (MOST, 3, len(self.starts)), "groups")
-            self.add_state(f"{layer}.keys", (MOST, len(_KEYS), heads, len(self.starts)), "groups")
-            self.add_state(f"{layer}.pairs", (MOST, len(_PAIRS), heads, len(self.starts)), "groups")
+        self.add_to_layers(bins=len(self.starts))
 
     def hooks(self, batch: Batch) -> Recipe:
         recipe = super().hooks(batch)

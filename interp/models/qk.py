@@ -20,9 +20,9 @@ from interp.models.views import Attention, View
 from interp.support.checks import whole_number
 from interp.support.choices import Several, listed
 
-_SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
+SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 
-__all__ = ["QKCircuit", "check_dims", "check_layers", "input_name", "qk_circuit", "refuse_folded"]
+__all__ = ["SCORES_AT_ONCE", "QKCircuit", "check_dims", "check_layers", "input_name", "qk_circuit", "refuse_folded"]
 __all__ += ["why_no_scores", "why_unreadable"]
 __dir__ = __all__.copy
 
@@ -133,7 +133,7 @@ class QKCircuit:
         k = self.rotate(k).to(wide)
         k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
         batch, length, heads = q.shape[:3]
-        step = max(1, _SCORES_AT_ONCE // (batch * heads * length))
+        step = max(1, SCORES_AT_ONCE // (batch * heads * length))
         for start in range(0, length, step):
             queries = slice(start, min(start + step, length))
             keys = slice(0, queries.stop if self.span.causal else length)

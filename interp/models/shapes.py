@@ -69,6 +69,11 @@ class Shape(Widths):
         """
         return 2.0 * self.n_layers * self.block_weights
 
+    @property
+    def n_ctx(self) -> int:
+        """The context of the model in memory."""
+        return self.context or TOKENS_PER_ROW
+
     def attention(self, context: int) -> float:
         """Return the operations per token between queries, keys and values: `4 T n_heads d_head` per layer in rows of T
         tokens. Causal models need half of that, because queries see half of the keys."""

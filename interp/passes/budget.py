@@ -48,11 +48,11 @@ class Pass:
         head: whether the prediction head runs. The bytes above are then held together with the logits, otherwise in a
             block.
         share: the share of the positions at which the head runs.
-        flops: operations per token in addition to the forward pass.
+        flops: operations in addition to the forward pass, per token or, with `head`, per position at which it runs.
         size: the rows and tokens of its batches, if they differ from those of the text.
     """
 
-    what: str
+    what: str = ""
     text: str = "text"
     step: int = 0
     sums: int = 0
@@ -75,6 +75,7 @@ class Cost:
         passes: its passes over the data.
         between: the largest number of bytes held before, between and after its passes.
         results: the bytes held while its tables are saved and drawn.
+        disk: the bytes that it stores, if they are many.
         numbers: more numbers for `--json`, by name.
         lines: more lines to print.
     """
@@ -82,6 +83,7 @@ class Cost:
     passes: tuple[Pass, ...] = ()
     between: int = 0
     results: int = 0
+    disk: int = 0
     numbers: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
 
@@ -268,7 +270,7 @@ class Budget:
         sizes = self.run.shape
         share = max((part.share for part in group if part.head), default=0.0)
         head = 2.0 * share * sizes.d_model * sizes.d_vocab
-        measures = sum(part.flops for part in group)
+        measures = sum(part.flops * (part.share if part.head else 1) for part in group)
         return float(sizes.forward + sizes.attention(self._batch_shape(group)[1]) + head + measures)
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -51,14 +52,15 @@ class LargestTokens(Observer):
         1     2  w0 w1 w2 w0 w1     w2   w0 w1 w2 w0 w1 w2     5         5
     """
 
+    axes: ClassVar = {"{}.largest": f"largest: 2 width {KEPT}"}
+
     def __init__(self, model: Model, sites: Mapping[int, str] | None = None, width: int | None = None) -> None:
         all_sites = {state: state_name(model, state) for state in range(model.cfg.n_layers + 1)}
         self.model = model
         self.sites = all_sites if sites is None else dict(sites)
         width = width or model.cfg.d_model
         super().__init__(model.W_U.device, sites=[list(site) for site in self.sites.items()], width=width)
-        for number in self.sites:
-            self.add_state(f"{number}.largest", (2, width, KEPT), "largest")
+        self.add_states(model.cfg, self.sites, width=width)
 
     def hooks(self, batch: Batch) -> Recipe:
         if batch.rows is None:

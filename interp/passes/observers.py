@@ -1,7 +1,8 @@
 """What is measured while a corpus is read: sets of named tensors, each with a reduction."""
 
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -37,8 +38,9 @@ class Observer:
     """Statistics of a corpus that can be merged. They are named tensors, each reduced by sum, max or min, merged as in
     `interp.passes.moments` or `interp.passes.largest`, or summed within groups of texts (`interp.passes.groups`).
 
-    A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them. What
-    is added during a batch stays in scratch memory until `commit`, so a failed forward pass leaves nothing behind.
+    A subclass declares its tensors with `add_state` or, where `--dry-run` needs their sizes, by `axes`. It returns
+    reading hooks from `hooks`, and calls `add` in them. What is added during a batch stays in scratch memory until
+    `commit`, so a failed forward pass leaves nothing behind.
 
     States are float64 tensors, on the CPU for devices without float64. `state` maps names to tensors.
 
@@ -77,6 +79,13 @@ class Observer:
     """Whether it listens only at the prediction head, and reads each row by itself, so that the head may read a batch
     in parts."""
 
+    axes: ClassVar[Mapping[str, str]] = {}
+    """The axes of tensors by name, such as `"groups n_heads d_model"`, or with a reduction `"max: d_model"`.
+
+    An axis is a number, an attribute of the model's config, or a size that is given to `add_states`; `groups` is the
+    number of groups of texts, and also the reduction. A name with `{}` stands for several tensors, such as one for each
+    layer. Those of base classes are included."""
+
     def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
         self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
         self.options = dict(observer=f"{type(self).__module__}.{type(self).__qualname__}", **options)
@@ -98,6 +107,24 @@ class Observer:
             self.add_state(_SIZE, (), "max")
         self.state[name] = _filled(shape, _NEUTRAL[reduce], self.device)
         self.reductions[name] = reduce
+
+    def add_states(self, cfg: Any, each: Iterable[Any] = (), /, **sizes: int | None) -> None:
+        """Declare the tensors of `axes`, from the model's config and the sizes of other axes.
+
+        Args:
+            each: what `{}` in a name stands for.
+            sizes: those that are None leave out the tensors with this axis.
+        """
+        for name, reduction, shape in _declared(type(self), cfg, each, sizes):
+            self.add_state(name, shape, reduction)
+
+    @classmethod
+    def n_bytes(cls, cfg: Any, each: Iterable[Any] = (), /, **sizes: int | None) -> int:
+        """Count the bytes of these tensors, for `add_states` with the same arguments and no model. A
+        `interp.models.shapes.Shape` will do as a config."""
+        tensors = list(_declared(cls, cfg, each, sizes))
+        has_groups = any(reduction == "groups" for _, reduction, _ in tensors)
+        return 8 * (sum(math.prod(shape) for *_, shape in tensors) + has_groups)
 
     @property
     def is_empty(self) -> bool:
@@ -232,6 +259,27 @@ class Observer:
             else:
                 operation = "SUM" if reduction == "groups" else reduction.upper()
                 torch.distributed.all_reduce(self.state[name], getattr(operations, operation))
+
+
+def _declared(
+    observer: type[Observer], cfg: Any, each: Iterable[Any], sizes: Mapping[str, int | None]
+) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """The tensors of an observer's `axes`: name, reduction and shape."""
+    sizes = {"groups": groups.MOST, **sizes}
+    items = list(each)
+    for part in reversed(observer.__mro__):
+        for name, described in vars(part).get("axes", {}).items():
+            reduction, _, axes = described.rpartition(": ")
+            reduction = reduction or ("groups" if axes.startswith("groups") else "sum")
+            shape = [_length(axis, cfg, sizes) for axis in axes.split()]
+            if None not in shape:
+                yield from ((name.format(item), reduction, tuple(shape)) for item in (items if "{}" in name else [""]))
+
+
+def _length(axis: str, cfg: Any, sizes: Mapping[str, int | None]) -> Any:
+    if axis.isdecimal():
+        return int(axis)
+    return sizes[axis] if axis in sizes else getattr(cfg, axis)
 
 
 def _filled(shape: tuple[int, ...], value: float, device: torch.device) -> Float[Tensor, "*shape"]:

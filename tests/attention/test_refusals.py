@@ -10,9 +10,9 @@ from toys import toy
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import attention, corpora
-from interp.analyses.attention.costs import cost
 from interp.instruments.profile import find_outliers
 from interp.models.qk import check_dims, check_layers
+from interp.models.shapes import shape
 from interp.testing import toy_tokenizer
 
 IDS = torch.arange(7, 17)
@@ -270,16 +270,16 @@ CASES: dict[str, Case] = {
     "a config without blocks": (
         BAD,
         ("num_hidden_layers", "config.json"),
-        lambda w: cost(str(w.config(n_layer=0))),
+        lambda w: shape(str(w.config(n_layer=0))),
     ),
     "a config with fewer than no blocks": (
         BAD,
         (1, -1),
-        lambda w: cost(str(w.config(n_layer=-1))),
+        lambda w: shape(str(w.config(n_layer=-1))),
     ),
-    "a config without heads": (BAD, ("num_attention_heads", "config.json"), lambda w: cost(str(w.config(n_head=0)))),
-    "a config without width": (BAD, ("hidden_size", "config.json"), lambda w: cost(str(w.config(n_embd=0)))),
-    "a config narrower than heads": (BAD, ("head_dim", "config.json"), lambda w: cost(str(w.config(n_head=17)))),
+    "a config without heads": (BAD, ("num_attention_heads", "config.json"), lambda w: shape(str(w.config(n_head=0)))),
+    "a config without width": (BAD, ("hidden_size", "config.json"), lambda w: shape(str(w.config(n_embd=0)))),
+    "a config narrower than heads": (BAD, ("head_dim", "config.json"), lambda w: shape(str(w.config(n_head=17)))),
     "part of a layer": (
         TYPE,
         ("layer", 1.9),

@@ -19,6 +19,7 @@ from processes import Command, without_room_for_output
 
 from interp.__main__ import SPINS, run
 from interp.analyses.attention import AttentionStudy
+from interp.analyses.attention.tables import dry_run
 from interp.analyses.encoding import EncodingStudy
 from interp.analyses.frequency import BiasEffect
 from interp.analyses.generation import GenerationStudy
@@ -328,12 +329,13 @@ def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) in (0, 3), "by how much memory there is"
     printed = capsys.readouterr().out
     by_dimension, by_group = 32 * (2 * 4096 + 128 + 1 + 3 * 20), 20 * 4096  # the latter as means over heads
-    sums = 8 * 32 * 4 * (by_dimension + by_group) / 2**20
-    assert f"sums of contributions: {sums:,.0f} MiB" in printed
+    sums = 8 * 32 * 4 * (by_dimension + by_group)
+    scored = dry_run(str(tmp_path), None, {}).passes[1]
+    assert scored.sums == pytest.approx(sums, rel=1e-4)
+    assert scored.flops == 4 * 32 * 2 * 4096 * 4096, "a product with W_K for each class and layer"
     projections = 4096 * (4096 + 1024 + 1024 + 4096)
     forward = 2 * 32 * (projections + 3 * 4096 * 14336)
     assert f"{forward / 1e9:,.3f} GFLOP per token" in printed
-    assert f"mean contributions: {32 * 2 * 4096 * 4096 / 1e9:,.3f} GFLOP" in printed
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mt5"}))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 2
     assert "expected a causal language model" in capsys.readouterr().err

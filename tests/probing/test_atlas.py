@@ -19,8 +19,8 @@ from interp import plots, probing
 from interp.analyses.probing.atlas import reading, tables
 from interp.analyses.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
 from interp.analyses.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top
-from interp.analyses.probing.costs import dry_run
 from interp.analyses.probing.page import section, sides
+from interp.analyses.probing.tables import dry_run
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
 from interp.passes import moments

@@ -75,7 +75,7 @@ def of_row(found, key, pattern, products, q, k, v, starts, epsilon, scale):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neo", "bert"])
 @pytest.mark.parametrize("layout", ["texts", "packed"])
 def test_all_means_are_those_over_saved_patterns(kind, layout, load_toy, texts, monkeypatch):
-    monkeypatch.setattr("interp.models.qk._SCORES_AT_ONCE", 100)
+    monkeypatch.setattr("interp.models.qk.SCORES_AT_ONCE", 100)
     monkeypatch.setattr(instrument, "FIRST_QUERY", 2)
     monkeypatch.setattr(instrument, "FEWEST_QUERIES", 4)
     model = load_toy(kind, dtype=torch.float64)

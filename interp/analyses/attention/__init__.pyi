@@ -1,7 +1,6 @@
 from . import (
     ablation as ablation,
     claims as claims,
-    costs as costs,
     patterns as patterns,
     profile as profile,
     scores as scores,

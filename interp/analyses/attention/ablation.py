@@ -1,9 +1,10 @@
 """How attention changes without a dimension, which is replaced by a constant in the keys of one layer, or in the
 residual stream that enters it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,9 @@ from interp.instruments.profile import DimensionProfile
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import firing
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name, state_name
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.passes.reading import forward
@@ -31,7 +34,7 @@ from interp.results.intervals import FEWEST_TEXTS
 from interp.support.checks import check_choice, check_mode, check_seed, check_table
 from interp.support.choices import Mode, Several
 
-__all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_effect", "planned"]
+__all__ = ["KeyAblation", "StreamAblation", "ablate", "ablation_cost", "ablation_effect", "planned"]
 __dir__ = __all__.copy
 
 _CONTROLS = 5  # random dimensions in each layer
@@ -55,15 +58,15 @@ class _Ablation(GroupedKeyObserver):
         fills: the constant m_j by layer and dimension.
     """
 
+    axes: ClassVar = {"{}.attention": "variants n_heads classes", "{}.mean": "groups variants classes"}
+
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
         dims = {str(layer): list(filled) for layer, filled in fills.items()}
         means = fingerprint(np.array([fill for filled in fills.values() for fill in filled.values()]))
         super().__init__(model, classes, fills, dims=dims, means=means)
         self.fills = fills
         for layer, filled in fills.items():
-            variants = 1 + len(filled)
-            self.add_state(f"{layer}.attention", (variants, model.cfg.n_heads, len(classes.names)))
-            self.add_groups(layer, "mean", (variants, len(classes.names)))
+            self.add_states(model.cfg, [layer], variants=1 + len(filled), classes=len(classes.names))
 
     def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
         return self.per_query(f"{layer}.attention")[0]
@@ -361,6 +364,27 @@ def ablate(
     by_row = pd.DataFrame(changes.reshape(len(changes), -1).T)[present].reset_index(drop=True)
     frames = draws.table if draws else _outliers_alone(plan, observer)
     return *_with_intervals(table[present].reset_index(drop=True), by_row, observer), frames
+
+
+def ablation_cost(size: Shape, layers: Sequence[int], classes: int, read: Pass, *, context: int | None) -> list[Pass]:
+    """Estimate the cost of `ablate` for the most dimensions that may be removed, with draws where scores can be
+    decomposed, from the shape of a model.
+
+    Args:
+        read: the pass over the same text without ablation.
+    """
+    row = size.row(context)
+    where: Where = "keys" if size.linear_scores else "residual"
+    removed = min(OUTLIERS[where] + _CONTROLS + (classes - 1 if size.linear_scores else 0), size.d_model)
+    sums = _Ablation.n_bytes(size, layers, variants=1 + removed, classes=classes)
+    ablation = replace(read, what="ablation", step=1, sums=sums)
+    if not size.linear_scores:
+        return [replace(ablation, flops=(1 + removed) * (size.forward + size.attention(row)))]
+    draws = FrameDraws.cost(size, layers, classes)
+    directions = 4 * removed * size.n_key_value_heads * size.d_head * row
+    scores = (1 + removed) * size.attention(row)
+    per_batch = ablation.per_batch + directions + draws.per_batch
+    return [replace(ablation, sums=sums + draws.sums, per_batch=per_batch, flops=scores)]
 
 
 def _outliers_alone(plan: pd.DataFrame, observer: _Ablation) -> pd.DataFrame:

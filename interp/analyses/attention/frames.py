@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,16 @@ from jaxtyping import Float, Int
 from scipy.special import logit
 from torch import Tensor
 
+from interp.analyses.attention.options import OUTLIERS
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.instruments.keys import GroupedKeyObserver, KeyClassBatch, is_edited
 from interp.instruments.rotations import random_frames
 from interp.models.edits import jointly
 from interp.models.qk import QKCircuit, qk_circuit
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name
+from interp.passes.budget import Pass
 from interp.passes.observers import fingerprint
 from interp.results.verdicts import FEWEST_CONTROLS, smallest
 
@@ -32,6 +35,7 @@ FRAMES += ["log_odds_low", "log_odds_high"]
 """The columns of the table `frames`."""
 _QUERIES = 8  # of each row
 _AT_ONCE = 2**19  # scores that are computed together
+_TOGETHER = 64  # outliers that are removed together, as a dry run assumes
 _KINDS = ("frame", "equal keys")
 _NEAREST = 1e-6  # log-odds are of attention at least this far from 0 and 1
 
@@ -90,6 +94,14 @@ class FrameDraws(GroupedKeyObserver):
     Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
     """
 
+    axes: ClassVar = {
+        "chosen": "groups",
+        "{}.removed": "groups variants classes",
+        "{}.frames": f"{len(_KINDS)} sets {FEWEST_CONTROLS} classes",
+        "{}.ordinary": "ordinary classes",
+        "{}.ordinary sets": "ordinary_sets classes",
+    }
+
     def __init__(
         self, model: Model, classes: TokenClasses, removal: Removal, *, row_step: int = 1, seed: int = 0
     ) -> None:
@@ -100,13 +112,20 @@ class FrameDraws(GroupedKeyObserver):
         self.removal, self.every = removal, row_step
         n_dims = max(map(len, sets.values()))
         self.frames = random_frames(model.cfg.d_model, n_dims, draws=FEWEST_CONTROLS, seed=seed).to(model.W_U.device)
-        n_classes = len(classes.names)
-        self.add_state("chosen", self.state["queries"].shape, "groups")
-        for layer in self.layers:
-            self.add_groups(layer, "removed", (1 + len(sets), n_classes))
-            self.add_state(f"{layer}.frames", (len(_KINDS), len(sets), FEWEST_CONTROLS, n_classes))
-            self.add_state(f"{layer}.ordinary", (len(ordinary), n_classes))
-            self.add_state(f"{layer}.ordinary sets", (len(together), n_classes))
+        variants = 1 + len(sets)
+        self.add_to_layers(variants=variants, sets=len(sets), ordinary=len(ordinary), ordinary_sets=len(together))
+
+    @classmethod
+    def cost(cls, size: Shape, layers: Sequence[int], classes: int) -> Pass:
+        """Estimate the cost of the most sets of outliers, from the shape of a model. The directions of 64 outliers that
+        are removed together are held twice, in the residual stream and in the keys of all heads."""
+        sets = OUTLIERS["keys"] + 1  # one by one, and all together
+        sizes = {"variants": 1 + sets, "sets": sets, "ordinary": FEWEST_CONTROLS, "ordinary_sets": FEWEST_CONTROLS}
+        frames = FEWEST_CONTROLS * _TOGETHER
+        return Pass(
+            sums=cls.n_bytes(size, layers, classes=classes, **sizes),
+            per_batch=4 * frames * (size.d_model + size.n_heads * size.d_head),
+        )
 
     def hooks(self, batch: Batch) -> Recipe:
         if is_edited(self.model, batch):

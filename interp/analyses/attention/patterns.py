@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -80,14 +81,16 @@ class AttentionByClass(GroupedKeyObserver):
     Raises ValueError for a layer that does not exist.
     """
 
+    axes: ClassVar = {
+        "{}.norm": "n_heads classes", "{}.uniform": "classes", "{}.pairs": "classes",
+        "{}.attention": "groups n_heads classes",
+    }  # fmt: skip
+
     def __init__(self, model: Model, classes: TokenClasses, *, layers: Several[int] | None = None) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen)
         self.moves_values = _moves_values(model)
-        shape = (model.cfg.n_heads, len(classes.names))
-        self.add_to_layers(norm=shape, uniform=shape[1:], pairs=shape[1:])
-        for layer in chosen:
-            self.add_groups(layer, "attention", shape)
+        self.add_to_layers()
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys), "v")

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 
-from interp.analyses.attention.ablation import ablate, drawn, planned
+from interp.analyses.attention.ablation import ablate, ablation_cost, drawn, planned
 from interp.analyses.attention.claims import largest_effects
 from interp.analyses.attention.columns import IN_PAPER, MEANINGS
 from interp.analyses.attention.findings import answer, explained, steered, untested
@@ -18,7 +18,9 @@ from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.attention.shares import largest_gaps, outlier_shares
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import n_classes
 from interp.corpora.counts import unigrams_of
+from interp.instruments.keys import attention_cost
 from interp.instruments.massive import MassiveActivations
 from interp.instruments.profile import (
     DimensionCorrelations,
@@ -30,20 +32,25 @@ from interp.instruments.profile import (
 )
 from interp.instruments.scores import NO_SCORES, SCORES, TOTALS, ScoreContributions
 from interp.instruments.shares import GAPS, gaps
+from interp.instruments.sinks import position_bins
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, why_no_scores, why_unreadable
+from interp.models.shapes import shape_with
 from interp.models.sites import Model
+from interp.passes.budget import Cost
 from interp.passes.contexts import LargestTokens
 from interp.passes.execution import Passes, Reading, asks
 from interp.results.columns import Column
-from interp.results.dense import Dense
+from interp.results.dense import MOST_ROWS, Dense
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_choice, check_mode, check_seed, whole_number
-from interp.support.choices import Average, Rule, Weights
+from interp.support.choices import Average, Rule, Weights, listed
 from interp.support.words import class_words
 
-__all__ = ["AttentionStudy", "check_asked", "study"]
+__all__ = ["AttentionStudy", "check_asked", "dry_run", "study"]
+
+_TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,3 +299,36 @@ def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches
     picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
     settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
     return batches(model, [texts[i] for i in sorted(picked)], layout="texts", **settings)
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `study` with these options, without a model. The second pass is that of the most dimensions
+    that may be removed one by one, where scores can be decomposed with draws for 64 outliers together; elsewhere it
+    runs each row again for each dimension.
+
+    Raises the errors of `interp.models.shapes.shape`.
+    """
+    size = shape_with(name, options)
+    chosen = AttentionOptions.of(options)
+    layers = range(size.n_layers) if chosen.layers is None else listed(chosen.layers)
+    classes = n_classes(chosen.key_classes)
+    states = range(size.n_layers + 1)
+    again = attention_cost(size, chosen.context)
+    scored = ScoreContributions.cost(size, len(layers), classes, weights=chosen.weights, average=chosen.average)
+    sums = [
+        AttentionByClass.n_bytes(size, layers, classes=classes),
+        DimensionProfile.n_bytes(size, states, classes=classes),
+        DimensionProfile.n_bytes(size, states[1:], classes=classes),
+        DimensionCorrelations.n_bytes(size, states[1:]),
+        MassiveActivations.n_bytes(size, states, bins=len(position_bins(size.n_ctx))),
+        LargestTokens.n_bytes(size, states, width=size.d_model),
+    ]
+    per_token = scored.per_token + again.per_token
+    read = replace(scored, what="attention", sums=sum(sums), flops=again.flops, per_token=per_token)
+    text = "text" if chosen.sample is None else "a sample of the text"
+    passes = [read, replace(scored, text=text)] if size.linear_scores else [read]
+    if chosen.ablation:
+        passes += ablation_cost(size, layers, classes, read, context=chosen.context)
+    rows = len(layers) * size.n_heads * classes * size.d_model if size.linear_scores else 0
+    numbers = 7 * (8 if rows <= MOST_ROWS else 4)  # of scores and gaps, as arrays and then as they are saved
+    return Cost(passes=tuple(passes), results=rows * (numbers + (_TABLE_ROW if rows <= MOST_ROWS else numbers)))

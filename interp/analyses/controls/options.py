@@ -39,6 +39,6 @@ ANALYSIS = Analysis(
     answer="interp.analyses.controls.tables:study",
     result="interp.analyses.controls.tables:ControlStudy",
     check="interp.analyses.controls.tables:check_asked",
-    cost="interp.analyses.controls.costs:dry_run",
+    cost="interp.analyses.controls.tables:dry_run",
     impossible="interp.analyses.controls.tables:why_impossible",
 )

@@ -19,14 +19,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.corpora import Batches
-from interp.corpora.batching import Batch, sample_positions
+from interp.corpora.batching import MASK_RATE, Batch, sample_positions
 from interp.instruments.divergences import Distribution, js, kl
 from interp.instruments.logits import real_logits
 from interp.instruments.measures import with_ends
 from interp.instruments.predictions import MeanPredictions, Means, Variant
 from interp.instruments.regression import raw_head
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.models.softmax import over_types
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
 from interp.passes.observers import Observer, fingerprint
 from interp.results.intervals import jackknife, summed_others
@@ -48,12 +50,12 @@ class OutlierDims(Observer):
     `n_tokens`.
     """
 
+    axes: ClassVar = {"extreme": "d_model", "sum": "d_model", "n": ""}
+
     def __init__(self, model: Model) -> None:
         super().__init__(model.W_U.device, sd=_SD)
         self.name = hook_name(model, "head_input")
-        for name in ("extreme", "sum"):
-            self.add_state(name, (model.cfg.d_model,))
-        self.add_state("n", ())
+        self.add_states(model.cfg)
 
     def hooks(self, batch: Batch) -> Recipe:
         def read(activation: Tensor, hook: object) -> None:
@@ -91,6 +93,7 @@ class PartPredictions(MeanPredictions):
     """
 
     reads: ClassVar[tuple[Site, ...]] = ("head_input",)
+    axes: ClassVar = {"entropy": "groups variants", "likeliest": "variants d_vocab"}
 
     def __init__(
         self, model: Model, dims: Sequence[int], parts: Float[Tensor, "n dims d_model"], *, grouped: bool = False
@@ -101,8 +104,6 @@ class PartPredictions(MeanPredictions):
         self.dims = list(dims)
         wide = parts.to(model.W_U.device, self.head.wide)
         self._effects = self.head.embeddings.dot(wide.flatten(0, 1)).unflatten(0, parts.shape[:2])
-        self.add_state("entropy", (len(self.state["positions"]), len(self.variants)), "groups")
-        self.add_state("likeliest", (len(self.variants), model.W_U.shape[1]))
 
     def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
         if not variant:
@@ -154,6 +155,24 @@ class Outliers(NamedTuple):
         drawn = torch.randn(n, d_model, k, generator=generator, dtype=torch.float64)
         random = PartPredictions(model, dims, torch.linalg.qr(drawn)[0].mT)
         return cls(PartPredictions(model, dims, axes, grouped=True), random)
+
+    @staticmethod
+    def cost(size: Shape, draws: int, tokens: int | None) -> list[Pass]:
+        """Estimate the cost, from the shape of a model, if a hundredth of the dimensions are outliers.
+
+        Args:
+            tokens: the length of the text, roughly. A text of unknown length is taken to be long.
+        """
+        mask = MASK_RATE if size.encoder else 1.0
+        share = 0.0 if tokens is None else min(mask, _MOST_POSITIONS / tokens)
+        fields: dict[str, Any] = {"what": "outlier dimensions", "text": "some of the text", "step": 1, "share": share}
+        dims = 1 + size.d_model // 100
+        parts = []
+        for n in (1, draws):
+            variants = 1 + 2 * n
+            fields |= {"copies": 4 * n * dims * size.d_vocab, "flops": variants * (2.0 * dims + 6.0) * size.d_vocab}
+            parts.append(PartPredictions.cost(size, variants, grouped=n == 1, **fields))
+        return parts
 
     def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
         """Draw a sample of the `n_tokens` positions at which predictions from parts are made."""

@@ -1,6 +1,7 @@
 """Whether b_LN, the mean input of the prediction head and its outlier dimensions differ from random directions."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,34 +10,41 @@ import pandas as pd
 
 from interp.analyses.controls.bands import band_nll, band_table, frequency_bands
 from interp.analyses.controls.columns import IN_PAPER, MEANINGS
-from interp.analyses.controls.draws import Draws, ranks
+from interp.analyses.controls.draws import KINDS, Draws, ranks
 from interp.analyses.controls.findings import answer, band_findings, outlier_findings
 from interp.analyses.controls.options import ControlOptions
-from interp.analyses.controls.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
+from interp.analyses.controls.outliers import OUTLIER_COLUMNS, OutlierDims, Outliers, outlier_dims
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import word_frequencies
+from interp.corpora.sources import roughly_tokens
 from interp.instruments.directions import (
     Vectors,
     added_logits,
     check_directions,
+    directions_cost,
     head_directions,
     refuse_hooks,
     why_no_directions,
 )
+from interp.instruments.logits import at_head
 from interp.instruments.measures import measures
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.regression import raw_head
+from interp.models.shapes import shape_with
 from interp.models.sites import Model
+from interp.passes.budget import Cost
 from interp.passes.execution import Passes, Reading, asks, side_by_side
+from interp.passes.groups import MOST
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.results.verdicts import FEWEST_CONTROLS
 from interp.support.checks import check_mask_rate, check_scales, whole_number
 from interp.support.choices import Direction, Several, listed
 
-__all__ = ["ControlStudy", "check_asked", "study", "why_impossible"]
+__all__ = ["ControlStudy", "check_asked", "dry_run", "study", "why_impossible"]
 
 _FEWEST_BANDS = 2
+_COPIES = 6  # copies of the sums without each group of texts
 _KL = ["kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "perplexity"]
 
 
@@ -188,3 +196,35 @@ def study(model: Model, text: Text, options: ControlOptions) -> Passes[ControlSt
         intervals=predictions.intervals, draws=options.draws, n_tokens=predictions.n_tokens,
     )  # fmt: skip
     return ControlStudy(provenance=record, **tables)
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `study` with these options, without a model: a pass that finds directions and outlier
+    dimensions, and one for b_LN and the directions at each scale, with four kinds of random ones.
+
+    Raises the errors of `interp.models.shapes.shape`.
+
+    Examples:
+        >>> dry_run("tiny-gpt2", None, {}).numbers["controls"]  # b_LN, E[h] and −A
+        468
+    """
+    size = shape_with(name, options)
+    chosen = ControlOptions.of(options)
+    directions = listed(chosen.directions)
+    n_vectors = len(directions) + ("ln" in size.biases)
+    if size.why_no_head or not n_vectors:
+        reason = size.why_no_head or "this model's prediction head has no b_LN, and no direction is asked for"
+        return Cost(lines=[f"random directions: {reason}"])
+    n = n_vectors * len(listed(chosen.scales))
+    n_controls = len(KINDS) * chosen.draws * n
+    edits: dict[str, Any] = {"what": "random directions", "step": 1}
+    copies = 3 * 8 * n_controls * size.d_vocab  # shifts, their exponentials, and what is being added
+    passes = [
+        *directions_cost(size, directions),
+        at_head(size, what="head input", sums=OutlierDims.n_bytes(size)),
+        MeanPredictions.cost(size, n + 1, grouped=True, bands=chosen.bands, **edits),
+        MeanPredictions.cost(size, n_controls, classes=chosen.bands, copies=copies, **edits),
+        *Outliers.cost(size, chosen.draws, roughly_tokens(data, limit=chosen.limit, column=chosen.column)),
+    ]
+    between = sum(part.sums for part in passes) + _COPIES * 8 * MOST * size.d_vocab
+    return Cost(passes=tuple(passes), between=between, numbers={"variants": n + 1, "controls": n_controls})

@@ -10,6 +10,7 @@ the frozen scale.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -21,19 +22,22 @@ from interp.corpora.counts import Counts, unigrams_of
 from interp.instruments.logits import LogitsObserver, SiteMean
 from interp.instruments.regression import raw_head
 from interp.models.head import real_tokens
+from interp.models.shapes import Shape
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
 from interp.models.softmax import log_partition, over_types
 from interp.models.verify import verify_neurons
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.support.checks import check_seed
 
-__all__ = ["NeuronEffects", "frequency_neurons", "why_impossible"]
+__all__ = ["NeuronEffects", "frequency_neurons", "neurons_cost", "why_impossible"]
 
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
 _EFFECTS += ["through_unigram"]
+_EXACT = 50  # neurons whose effects are exact
 
 
 class _LastMLP:
@@ -122,6 +126,8 @@ class NeuronEffects(LogitsObserver):
             of the logits, from products of the probabilities with all neurons at once.
     """
 
+    axes: ClassVar = dict.fromkeys(_EFFECTS, "neurons")
+
     def __init__(
         self,
         model: Model,
@@ -145,8 +151,7 @@ class NeuronEffects(LogitsObserver):
         if not direction.any():
             raise ValueError("all tokens are equally frequent in these unigram counts; give the counts of a text")
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
-        for name in _EFFECTS:
-            self.add_state(name, (len(self.neurons),))
+        self.add_states(model.cfg, neurons=len(self.neurons))
 
     def read(
         self,
@@ -283,13 +288,27 @@ class NeuronEffects(LogitsObserver):
         return pd.DataFrame({"neuron": self.neurons} | means)
 
 
+def neurons_cost(size: Shape, share: float) -> list[Pass]:
+    """Estimate the cost of `frequency_neurons` at a share of the positions, from the shape of a model, with twelve
+    copies of logits in float32."""
+    weights = 4 * 2 * size.d_mlp * size.d_model
+    read: Any = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12, "copies": weights}
+    all_sums, exact_sums = (NeuronEffects.n_bytes(size, neurons=n) for n in (size.d_mlp, _EXACT))
+    second_order = (8.0 * size.d_mlp + 12.0 * size.d_model) * size.d_vocab
+    return [
+        Pass(what="mean neurons", step=1, sums=SiteMean.n_bytes(size, width=size.d_mlp), copies=weights),
+        Pass(what="neurons", step=2, sums=all_sums, flops=second_order, **read),
+        Pass(what="neurons, exact", step=3, sums=exact_sums, flops=_EXACT * 20.0 * size.d_vocab, **read),
+    ]
+
+
 @runs
 def frequency_neurons(
     model: Model,
     text_or_batches: Text,
     *,
     unigram: Counts | None = None,
-    top: int | None = 50,
+    top: int | None = _EXACT,
     share: float | int = 1.0,
     seed: int = 0,
     batch_size: int | None = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,12 +14,13 @@ from interp.analyses.encoding.options import Basis, Order
 from interp.analyses.encoding.regression import Fit
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.instruments.divergences import js, perplexity
-from interp.instruments.logits import LogitsObserver
+from interp.instruments.logits import LogitsObserver, at_head
 from interp.instruments.regression import raw_head
 from interp.models.embeddings import Embeddings
+from interp.models.shapes import Shape
 from interp.models.sites import Model, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types
-from interp.passes.groups import MOST
+from interp.passes.budget import Pass
 from interp.passes.observers import fingerprint
 from interp.passes.reading import observe
 from interp.results.intervals import Jackknife, about, from_sums
@@ -38,6 +39,7 @@ ORDER_COLUMNS = ["order", "draw", "fraction", "n_dims", "top1_agreement", "top1_
 ORDER_COLUMNS += ["n_positions"]
 _ELEMENTS_AT_ONCE = 2**23
 _FEWEST_POSITIONS, _MOST_POSITIONS, _MOST_LOGITS = 500, 5_000, 2**26
+_LOGITS: Any = {"per_logit": 4 * 6, "at_once": _ELEMENTS_AT_ONCE}  # six copies of the logits, as a dry run counts
 
 
 class PrunedPredictions(LogitsObserver):
@@ -52,6 +54,13 @@ class PrunedPredictions(LogitsObserver):
         fit: the fit that ranks the dimensions.
         orders, basis, fractions, seed: see `pruning_curve`.
     """
+
+    axes: ClassVar = {
+        "{}.probability": "fractions d_vocab",
+        "{}.sums": "groups fractions 3",  # KL, top-1 agreement, NLL
+        "probability": "d_vocab",
+        "positions": "groups 2",  # all positions, and those with a target
+    }
 
     def __init__(
         self, model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
@@ -70,11 +79,17 @@ class PrunedPredictions(LogitsObserver):
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.unscaled.device, head.wide)
         # whole rows are read, so the rows of W_U must be contiguous
         self.W = head.unscaled.contiguous() if self.rotation is None else self.embeddings.dot(self.rotation)
-        for order in orders:
-            self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
-            self.add_state(f"{order}.sums", (MOST, len(self.counts), 3), "groups")  # KL, top-1 agreement, NLL
-        self.add_state("probability", (head.d_vocab,))
-        self.add_state("positions", (MOST, 2), "groups")  # all positions, and those with a target
+        self.add_states(model.cfg, orders, fractions=len(self.counts), d_vocab=head.d_vocab)
+
+    @classmethod
+    def cost(cls, size: Shape, orders: Sequence[Order], fractions: int, share: float) -> Pass:
+        """Estimate the cost at a share of the positions, from the shape of a model, with W_U in rows or its principal
+        coordinates."""
+        return at_head(
+            size, what="pruning", text="some of the text", step=1, share=share,
+            sums=cls.n_bytes(size, orders, fractions=fractions), copies=4 * size.d_model * size.d_vocab,
+            flops=(4.0 * size.d_model + 6.0 * len(orders) * fractions) * size.d_vocab, **_LOGITS,
+        )  # fmt: skip
 
     def beside(self, batch: Batch) -> list[Tensor]:
         return [self.groups_of_positions(batch)]
@@ -244,12 +259,23 @@ class Agreements(LogitsObserver):
     """At how many positions the most probable token stays the same without some dimensions of the unembedding's input,
     for many sets of dimensions. A set costs one product with its rows of W_U and one maximum."""
 
+    axes: ClassVar = {"positions": "groups", "same": "groups sets"}
+
     def __init__(self, model: Model, sets: Sequence[Sequence[int]]) -> None:
         self.sets = [list(dims) for dims in sets]
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, sets=self.sets)
         self.head.refuse_cap("predictions without some dimensions are no differences of them")
-        self.add_state("positions", (MOST,), "groups")
-        self.add_state("same", (MOST, len(self.sets)), "groups")
+        self.add_states(model.cfg, sets=len(self.sets))
+
+    @classmethod
+    def cost(cls, size: Shape, share: float) -> Pass:
+        """Estimate the cost of `random_orders` at a share of the positions, from the shape of a model."""
+        sets = 1 + FEWEST_CONTROLS
+        rows = round(PRUNED * size.d_model) * size.d_vocab
+        return at_head(
+            size, what="random orders", text="some of the text", step=2, share=share, sums=cls.n_bytes(size, sets=sets),
+            copies=4 * rows, flops=2.0 * sets * rows, **_LOGITS,
+        )  # fmt: skip
 
     def beside(self, batch: Batch) -> list[Tensor]:
         return [self.groups_of_positions(batch)]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,14 @@ from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.frames import tokenizer_of
 from interp.corpora.sentences import encode
 from interp.instruments.divergences import kl
-from interp.instruments.logits import LogitsObserver
+from interp.instruments.logits import LogitsObserver, at_head
 from interp.models.edits import Edit, joint_edit, recipe_of
 from interp.models.head import prediction_head, real_tokens
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name
 from interp.models.softmax import exponentials, over_positions, over_types
 from interp.models.spelling import token_names
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.passes.reading import observe
@@ -49,11 +51,12 @@ class LogOdds(LogitsObserver):
     After `observe`, `shift_for` gives the constant to add to a token's logit for a requested mean probability.
     """
 
+    axes: ClassVar = {"count": f"tokens {_BINS}", "sum": f"tokens {_BINS}"}
+
     def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
         super().__init__(model, at_once=_ELEMENTS_AT_ONCE, tokens=list(token_ids))
         self.token_ids = list(token_ids)
-        self.add_state("count", (len(token_ids), _BINS))
-        self.add_state("sum", (len(token_ids), _BINS))
+        self.add_states(model.cfg, tokens=len(token_ids))
 
     def read(self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"]) -> None:
         odds = log_odds(logits, self.token_ids).to(self.device).T.contiguous()
@@ -61,6 +64,14 @@ class LogOdds(LogitsObserver):
         zero = torch.zeros_like(self.state["count"])
         self.add("count", zero.scatter_add(1, bins, torch.ones_like(odds)))
         self.add("sum", zero.scatter_add(1, bins, odds))
+
+    @classmethod
+    def cost(cls, size: Shape, tokens: int) -> Pass:
+        """Estimate the cost for so many tokens, from the shape of a model, with five copies of logits in float64."""
+        return at_head(
+            size, what="log-odds", step=1, sums=cls.n_bytes(size, tokens=tokens), per_logit=8 * 5,
+            at_once=_ELEMENTS_AT_ONCE, flops=4.0 * size.d_vocab,
+        )  # fmt: skip
 
     def shift_for(self, token_id: int, mean_probability: float) -> float:
         """The constant s for which `E[σ(log-odds + s)] = mean_probability`."""
@@ -92,6 +103,17 @@ class SteeredMeans(LogitsObserver):
         directions: the directions, as rows.
     """
 
+    axes: ClassVar = {"steered": "variants d_vocab", "plain": "d_vocab"}
+
+    @classmethod
+    def cost(cls, size: Shape, variants: int) -> Pass:
+        """Estimate the cost of so many variants, from the shape of a model."""
+        logits = variants * size.d_vocab
+        return at_head(
+            size, what="steering", step=2, sums=cls.n_bytes(size, variants=variants), flops=2.0 * logits,
+            per_batch=4 * logits, per_logit=4 * 4, at_once=_ELEMENTS_AT_ONCE,
+        )  # fmt: skip
+
     def __init__(
         self,
         model: Model,
@@ -105,8 +127,7 @@ class SteeredMeans(LogitsObserver):
         self.head.refuse_cap("a steered token's probability has no closed form")
         self.directions = torch.from_numpy(directions).to(model.W_U.device)
         self.s, self.t = torch.from_numpy(shifts).to(self.directions).split([1, len(directions)], 1)
-        self.add_state("steered", (len(variants), model.W_U.shape[1]))
-        self.add_state("plain", (model.W_U.shape[1],))
+        self.add_states(model.cfg, variants=len(variants), d_vocab=model.W_U.shape[1])
 
     def read(
         self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]

@@ -1,6 +1,6 @@
 """The whole of question 3, for one model and text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from interp.analyses.encoding import neurons
-from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look, of_fit
+from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look, look_cost, of_fit
 from interp.analyses.encoding.atlas.tables import direction_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
 from interp.analyses.encoding.findings import (
@@ -26,36 +26,47 @@ from interp.analyses.encoding.pruning import (
     FRACTIONS,
     ORDER_COLUMNS,
     PRUNED,
+    Agreements,
     PrunedPredictions,
     curve_positions,
     random_orders,
 )
 from interp.analyses.encoding.regression import Fit, few_shot, fit
-from interp.analyses.encoding.steering import check_steering, steering_errors, steering_report
+from interp.analyses.encoding.steering import LogOdds, SteeredMeans, check_steering, steering_errors, steering_report
+from interp.analyses.encoding.theory import LogProbabilities
 from interp.analyses.encoding.training import COLUMNS, checkpoints, dynamics
-from interp.analyses.encoding.twins import twin_rows, why_no_twin
+from interp.analyses.encoding.twins import MOST_PASSES, SEEDS, ScaledPredictions, twin_rows, why_no_twin
 from interp.analyses.encoding.writing import COLUMNS as PRUNED_TEXTS, pruned_text
 from interp.corpora import Batches
-from interp.corpora.batching import Text, predicted_batches, sample_positions
+from interp.corpora.batching import MASK_RATE, Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
+from interp.corpora.sources import roughly_tokens
 from interp.corpora.unigrams import Unigrams
-from interp.instruments.decoding import check_decodes
+from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS, batch_rows
+from interp.instruments.decoding import check_decodes, continued
+from interp.instruments.logits import SiteMean, at_head
+from interp.instruments.predictions import MeanPredictions
 from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.instruments.regression import raw_head
 from interp.models.identity import origin
+from interp.models.shapes import shape_with
 from interp.models.sites import Model, hook_name, is_encoder, view
 from interp.models.spelling import token_names
+from interp.passes.budget import Cost, Pass
 from interp.passes.contexts import CONTEXTS, LargestTokens
 from interp.passes.execution import Passes, Reading, asks, side_by_side
+from interp.passes.groups import MOST
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_choices, check_mask_rate, check_seed
 from interp.support.choices import listed
 
-__all__ = ["EncodingStudy", "check_asked", "study"]
+__all__ = ["EncodingStudy", "check_asked", "dry_run", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
 _WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # fractions of the dimensions without which text is continued
+_STEERED = 15  # tokens that are steered
+_BLOCK = 2**22  # numbers of W_U that are read together
 _SCANNED = 500  # random positions that the effects of neurons are averaged over
 
 
@@ -368,3 +379,56 @@ def _dynamics(
     if directory is not None and (path := directory / "dynamics.csv").is_file():
         return pd.read_csv(path)
     return pd.DataFrame(columns=COLUMNS, dtype=float)
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `study` with these options, without a model: a pass for the fit; passes for everything that
+    needs the fit; those of untrained models and other checkpoints; and the steps in which prompts are continued.
+
+    Pruning and neurons read some positions, whose share of the text is estimated at four characters per token. A text
+    that is not a local file is taken to be long.
+
+    Raises the errors of `interp.models.shapes.shape`.
+    """
+    size = shape_with(name, options)
+    if size.why_no_head:
+        return Cost(lines=[f"token probability: {size.why_no_head}"])
+    chosen = EncodingOptions.of(options)
+    orders, bases, shifts = listed(chosen.orders), listed(chosen.bases), listed(chosen.shifts)
+    n_tokens = min(_STEERED, size.d_vocab)
+    ways = len(shifts) + ("regression" in shifts) * (len(listed(chosen.weights)) - 1)
+    n = n_tokens * len(listed(chosen.ratios)) * ways
+    tokens = roughly_tokens(data, limit=chosen.limit, column=chosen.column)
+    whole = MASK_RATE if size.encoder else 1.0
+    positions = curve_positions(size.d_vocab), _SCANNED
+    share, few = (0.0 if tokens is None else min(whole, read / tokens) for read in positions)
+    passes = [
+        LogProbabilities.cost(size, 1, grouped=True, what="token probability"),
+        at_head(size, what="token probability", sums=SiteMean.n_bytes(size, width=size.d_model)),
+        *(PrunedPredictions.cost(size, orders, len(_FRACTIONS), share) for _ in bases),
+        LogOdds.cost(size, n_tokens),
+        SteeredMeans.cost(size, n),
+    ]
+    if "axis" in bases:
+        passes.append(Agreements.cost(size, few))
+    if not size.encoder:
+        largest = LargestTokens.n_bytes(size, [size.n_layers - 1], width=size.d_mlp)
+        passes += [*neurons.neurons_cost(size, few), Pass(what="largest tokens", step=1, sums=largest)]
+    if chosen.atlas:
+        passes += look_cost(size, chosen.context)
+    for number in range(0 if chosen.steps is None else len(listed(chosen.steps))):  # each is a second model
+        fields: Any = {"what": "dynamics", "text": "text, by checkpoints", "copies": 4 * size.parameters}
+        passes.append(MeanPredictions.cost(size, 1, step=30 + number, **fields))
+    if chosen.untrained:
+        passes += [ScaledPredictions.cost(size, 5 + number) for number in range(len(SEEDS) * MOST_PASSES)]
+    fit_bytes = 8 * (5 * _BLOCK + (6 + 8 * MOST) * size.d_vocab + 4 * size.d_model**2)
+    numbers = {"steered": n}
+    lines = []
+    if isinstance(chosen.prompts, int) and not size.encoder:
+        rows = min(chosen.prompts, batch_rows(PROMPT_TOKENS + NEW_TOKENS))
+        passes.append(continued(size, rows, PROMPT_TOKENS, NEW_TOKENS, step=4))
+        settings = 1 + len(orders) * len(bases) * (len(_WRITTEN) - 1)
+        numbers["new_tokens"] = settings * chosen.prompts * NEW_TOKENS
+        lines.append(f"text without some dimensions: {settings} settings, {numbers['new_tokens']:,} new tokens")
+    between = max(fit_bytes, 16 * n * size.d_vocab)
+    return Cost(passes=tuple(passes), between=between, numbers=numbers, lines=lines)

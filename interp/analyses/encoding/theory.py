@@ -9,6 +9,8 @@ logits are. So where Var(log p) is small, as before training, −log α is linea
 a fit explains beyond these two terms is not.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
@@ -18,7 +20,6 @@ from torch import Tensor
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.sites import Model
 from interp.models.softmax import over_positions
-from interp.passes.groups import MOST
 from interp.results.intervals import jackknife, summed_others
 
 __all__ = ["LogProbabilities", "theory_table"]
@@ -29,9 +30,10 @@ _PREDICTORS = ("fit", "first order", "second order")
 class LogProbabilities(MeanPredictions):
     """The mean predictions of a model, by group of texts, with `Σ log p` and `Σ (log p)²` by type."""
 
+    axes: ClassVar = {"log_p": "groups 2 d_vocab"}
+
     def __init__(self, model: Model) -> None:
         super().__init__(model, [Variant()], grouped=True)
-        self.add_state("log_p", (MOST, 2, model.W_U.shape[1]), "groups")
 
     def look_unedited(self, logits: Tensor, log_Z: Tensor, groups: list[int], lengths: list[int]) -> None:
         parts = zip(groups, logits.split(lengths), log_Z.split(lengths), strict=True)

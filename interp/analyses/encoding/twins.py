@@ -7,6 +7,7 @@ trained model, and only then do the two have the same chance to be linear.
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from interp.analyses.encoding.regression import Fit
 from interp.instruments.divergences import Distribution
-from interp.instruments.logits import LogitsObserver
+from interp.instruments.logits import LogitsObserver, at_head
 from interp.instruments.regression import least_squares, minus_log, raw_head, taking_part
 from interp.instruments.validation import cross_validated
 from interp.models import untrained
+from interp.models.shapes import Shape
 from interp.models.sites import Model
+from interp.passes.budget import Pass
 from interp.passes.reading import observe
 
 __all__ = ["MOST_PASSES", "SEEDS", "ScaledPredictions", "twin_rows", "why_no_twin"]
@@ -35,10 +38,20 @@ class ScaledPredictions(LogitsObserver):
     """The mean predicted distribution with all logits multiplied by `scale`. The softmax is in float64, because
     multiplied logits may give probabilities too small for float32."""
 
+    axes: ClassVar = {"probability": "d_vocab"}
+
     def __init__(self, model: Model, scale: float) -> None:
         super().__init__(model, at_once=_ELEMENTS_AT_ONCE, scale=scale)
         self.scale = scale
-        self.add_state("probability", (model.W_U.shape[1],))
+        self.add_states(model.cfg, d_vocab=model.W_U.shape[1])
+
+    @classmethod
+    def cost(cls, size: Shape, step: int) -> Pass:
+        """Estimate the cost of a pass of an untrained model, from its shape, in addition to the trained one."""
+        return at_head(
+            size, what="an untrained model", step=step, sums=cls.n_bytes(size), copies=4 * size.parameters,
+            per_logit=8 * 3, at_once=_ELEMENTS_AT_ONCE,
+        )  # fmt: skip
 
     def read(self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"]) -> None:
         wide = logits.to(self.state["probability"])

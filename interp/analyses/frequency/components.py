@@ -17,7 +17,7 @@ so the slopes of components add up to that of E[h], and so do those of dimension
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,6 @@ from interp.models.head import PredictionHead
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, trunk_output, view
 from interp.passes.execution import Passes, Reading, runs
-from interp.passes.groups import MOST
 from interp.passes.observers import Observer
 from interp.passes.reading import forward
 from interp.results.intervals import Jackknife, from_sums
@@ -86,6 +85,8 @@ class MeanParts(Observer):
         (9, 16)
     """
 
+    axes: ClassVar = {"positions": "groups", "input": "groups d_model", "{}": "groups d_model"}
+
     def __init__(self, model: Model, head: PredictionHead) -> None:
         if view(model).encoder:
             raise ValueError("hidden states of an encoder are normed after each block, and no sum over components")
@@ -95,9 +96,7 @@ class MeanParts(Observer):
         layers = range(model.cfg.n_layers)
         self.names = [("embeddings", None), *((_PARTS[site], layer) for layer in layers for site in sites)]
         self.sites = [state_name(model, 0), *(hook_name(model, site, layer) for layer in layers for site in sites)]
-        self.add_state("positions", (MOST,), "groups")
-        for name in ("input", *self.sites):
-            self.add_state(name, (MOST, model.cfg.d_model), "groups")
+        self.add_states(model.cfg, self.sites)
 
     def hooks(self, batch: Batch) -> Recipe:
         scales: list[Tensor] = []

@@ -5,6 +5,7 @@ Head", Findings of ACL 2023.
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, get_args
 
@@ -19,21 +20,25 @@ from interp.analyses.frequency.options import DRAWS, FrequencyOptions
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import word_frequencies
 from interp.corpora.unigrams import Unigrams
-from interp.instruments.controls import DirectionKind, random_directions, rank_correlations, spearman_of
-from interp.instruments.directions import check_directions, head_directions, why_no_directions
+from interp.instruments.controls import MOST_NUMBERS, DirectionKind, random_directions, rank_correlations, spearman_of
+from interp.instruments.directions import check_directions, directions_cost, head_directions, why_no_directions
 from interp.instruments.measures import CORRELATIONS, correlations, measures
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import Bias, PredictionHead, prediction_head
+from interp.models.shapes import shape_with
 from interp.models.sites import Model
 from interp.models.spelling import token_names
+from interp.passes.budget import Cost
 from interp.passes.execution import Passes, Reading, asks
+from interp.passes.groups import MOST
 from interp.results.dense import Dense
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_mask_rate, check_scales
 from interp.support.choices import Direction, Several, listed
 
-__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "why_impossible"]
+__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "dry_run"]
+__all__ += ["why_impossible"]
 __dir__ = __all__.copy
 
 Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
@@ -43,6 +48,8 @@ Effects: TypeAlias = dict[Edited, Numbers]
 """What each of them adds to every logit. b_FC is not included, because its effect is not constant."""
 
 _BINS = 25
+_COPIES = 6  # copies of the sums without each group of texts
+_TABLES = 5  # copies of the distributions while tables are made
 _FEWEST_TYPES = 3  # types that a line needs
 _SHOWN = ["bias", "scale", "kl_unigram_model", "delta_kl", "delta_kl_corrected", "delta_kl_low", "delta_kl_high", "js"]
 _SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
@@ -299,3 +306,36 @@ def _projection_draws(
 
 def _can_correlate(log_u: Float[np.ndarray, " types"]) -> bool:
     return len(log_u) >= _FEWEST_TYPES and bool(np.ptp(log_u) > 0)
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `bias_effect` with these options, without a model: a pass for directions if there are any,
+    and one for n variants, which are each bias or direction at each scale, one or two logit adjustments, and the
+    unedited model.
+
+    Raises the errors of `interp.models.shapes.shape`.
+
+    Examples:
+        >>> dry_run("tiny-gpt2", None, {"scales": [0, 1]}).numbers["variants"]
+        4
+    """
+    size = shape_with(name, options)
+    chosen = FrequencyOptions.of(options)
+    biases: list[str] = list(size.biases) if chosen.biases is None else [*listed(chosen.biases)]
+    directions: list[str] = [] if chosen.directions is None else [*listed(chosen.directions)]
+    if chosen.directions is None and chosen.biases is None and "ln" not in biases:
+        directions = ["mean"]
+    scaled = biases + directions
+    if size.why_no_head or not scaled:
+        reason = size.why_no_head or "this model's prediction head has no bias to scale"
+        return Cost(lines=[f"word frequency: {reason}"])
+    scales = listed(chosen.scales)
+    n = len(scaled) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
+    repeated = (len(scaled) - 1) * (1 in scales)  # the unedited model is summed once
+    passes = directions_cost(size, directions)
+    read = MeanPredictions.cost(size, n - repeated, grouped=True, what="word frequency", step=int(bool(passes)))
+    passes.append(read)
+    draws = min(MOST_NUMBERS, DRAWS * size.d_vocab)
+    between = sum(part.sums for part in passes) + 8 * (draws + _COPIES * MOST * size.d_vocab)
+    results = 8 * _TABLES * n * size.d_vocab
+    return Cost(passes=tuple(passes), between=between, results=results, numbers={"variants": n})

@@ -88,7 +88,7 @@ ANALYSIS = Analysis(
     answer="interp.analyses.generation.tables:study",
     result="interp.analyses.generation.tables:GenerationStudy",
     check="interp.analyses.generation.options:check_asked",
-    cost="interp.analyses.generation.costs:dry_run",
+    cost="interp.analyses.generation.tables:dry_run",
     impossible="interp.analyses.generation.tables:why_impossible",
     in_report={"scaled": "ln", "decoders": tuple(name for name in DECODERS if name != "beam")},
     more={"scaled": None, "decoders": DECODERS},

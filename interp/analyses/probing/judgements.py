@@ -12,12 +12,15 @@ from interp.analyses.probing.splits import used_pairs
 from interp.analyses.probing.uncertainty import averaged, compared, counted, wilson
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
+from interp.models.shapes import Shape
 from interp.models.sites import Model, view
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes
+from interp.passes.reading import LOGITS_AT_ONCE, TOKENS_AT_ONCE
 from interp.support.checks import check_choices, list_of_strings, warn
 from interp.support.choices import Bos
 
-__all__ = ["by_task", "check_judged", "judged", "over_tasks", "unjudged"]
+__all__ = ["by_task", "check_judged", "judged", "judged_cost", "over_tasks", "unjudged"]
 
 _ABOUT = ["task", "pair", "group"]
 _OF_DIFFERENCE = {"probe": "score", "low": "difference_low", "high": "difference_high"}
@@ -45,6 +48,16 @@ def judged(
     good, bad = np.split(table[names].to_numpy(), 2)
     columns = {"task": usable["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
     return pd.DataFrame(columns | dict(zip(names, (good > bad).astype(float).T, strict=True)))
+
+
+def judged_cost(size: Shape, longest: int) -> list[Pass]:
+    """Estimate the cost of `judged` for sentences of this length at most, from the shape of a model. The head reads a
+    batch in parts, so not all logits are held."""
+    logits = LOGITS_AT_ONCE if size.encoder else max(LOGITS_AT_ONCE, longest * size.d_vocab)
+    rows = max(1, TOKENS_AT_ONCE // longest)
+    read: Any = {"what": "sentences judged", "text": "sentences", "step": 2, "size": (rows, longest)}
+    head = Pass(head=True, share=0, per_batch=3 * 4 * logits, **read)
+    return [head, Pass(flops=2.0 * size.d_model * size.d_vocab, **read)]
 
 
 def unjudged(scores: Sequence[Score]) -> pd.DataFrame:

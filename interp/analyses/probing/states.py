@@ -25,8 +25,10 @@ from interp.corpora.sentences import encode, sentence_rows, together
 from interp.corpora.tokens import Counted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, check_model, depth, is_encoder, state_name
 from interp.passes import distributed
+from interp.passes.budget import Pass
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
 from interp.passes.reading import TOKENS_AT_ONCE, forward
@@ -35,7 +37,7 @@ from interp.support.choices import Bos, Several, listed
 from interp.support.disk import uninterrupted
 from interp.support.paths import local_path
 
-__all__ = ["States", "batches_of", "collect", "frame_of", "read_at", "state_rows", "stored_type"]
+__all__ = ["States", "batches_of", "collect", "collect_cost", "frame_of", "read_at", "state_rows", "stored_type"]
 __dir__ = __all__.copy
 
 SENTENCES_PER_SHARD = 8_192
@@ -276,6 +278,19 @@ def _by_pair(vectors: Float[Tensor, "sentences width"]) -> Float[np.ndarray, "pa
 def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
     if not np.isfinite(values).all():
         raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
+
+
+def collect_cost(size: Shape, lengths: Sequence[int], n_states: int, *, stored: torch.dtype, twin: int) -> list[Pass]:
+    """Estimate the cost of `collect` for sentences of these lengths, from the shape of a model, with states `stored` in
+    a type, and for an untrained model, which takes `twin` bytes."""
+    longest = max(lengths)
+    shard = stored.itemsize * min(len(lengths), SENTENCES_PER_SHARD) * n_states * size.d_model
+    largest = LargestTokens.n_bytes(size, range(n_states), width=size.d_model)
+    read: Any = {"text": "sentences", "size": (max(1, TOKENS_AT_ONCE // longest), longest)}
+    return [
+        Pass(what="states", sums=shard + largest, **read),
+        Pass(what="states of an untrained model", step=1, sums=shard, copies=twin, **read),
+    ]
 
 
 def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:

@@ -1,6 +1,7 @@
 """The whole of question 4, for one model and one table of minimal pairs."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,37 +12,40 @@ import pandas as pd
 
 from interp.analyses.probing.accuracy import LEAST_ACCURACY, ablation_effect
 from interp.analyses.probing.atlas.findings import atlas_findings
-from interp.analyses.probing.atlas.reading import FOLDS, unit_passes
+from interp.analyses.probing.atlas.reading import FOLDS, atlas_cost, unit_passes
 from interp.analyses.probing.atlas.sums import places
 from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
-from interp.analyses.probing.judgements import by_task, check_judged, judged, over_tasks, unjudged
+from interp.analyses.probing.judgements import by_task, check_judged, judged, judged_cost, over_tasks, unjudged
 from interp.analyses.probing.options import KS, ROTATIONS, ProbingOptions, Scaling, Score
 from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.probes import pair_scores, probe
 from interp.analyses.probing.rotations import rotations
 from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer, transfer_of_words
 from interp.analyses.probing.splits import split_tasks
-from interp.analyses.probing.states import States, collect
+from interp.analyses.probing.states import States, collect, collect_cost, stored_type
 from interp.analyses.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
 from interp.analyses.probing.untrained import BY_STATE, TWINS, beside, by_chance, largest_k, of_twins
 from interp.corpora import pairs as minimal_pairs
-from interp.corpora.controls import controls_of
+from interp.corpora.controls import Swap, controls_of
 from interp.corpora.pairs import PairTable, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.models import untrained
+from interp.models.shapes import shape_with
 from interp.models.sites import Model, check_model
+from interp.passes.budget import Cost, setup
 from interp.passes.execution import Passes, asks
 from interp.results.findings import Answer, Finding
 from interp.results.result import provenance
 from interp.support.checks import check_choice, warn, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["ProbingStudy", "changes", "check_asked", "study"]
+__all__ = ["ProbingStudy", "changes", "check_asked", "dry_run", "study"]
 
 _ABLATED = 100  # the most test pairs per task
+_TRAIN = 0.6  # of the sentences, as a dry run estimates
 _VIEWED = 3  # the number of tasks whose tokens are shown
 
 
@@ -383,3 +387,52 @@ def _tasks(pairs: pd.DataFrame, swept: Sweep, judged: pd.DataFrame) -> pd.DataFr
         table[f"model_accuracy{name}"] = right.mean()
         table[f"n_judged{name}"] = right.size()
     return table.rename_axis("task").reset_index()
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `study` with these options, without a model. Work at a single state (transfer, general
+    probes, rotations, ablation) and dense probes are not counted. The number of tokens is estimated as 4/3 of the
+    words, plus one that is appended.
+
+    Raises ValueError without pairs, and the errors of `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
+    """
+    if data is None:
+        raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
+    chosen = ProbingOptions.of(options)
+    table = minimal_pairs.read(data, tasks=chosen.tasks, limit=chosen.limit, **chosen.columns).table
+    size = shape_with(name, options)
+    lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences_of(table)]
+    n_states = size.n_layers + 1 if chosen.states is None else len(listed(chosen.states))
+    n_tasks = table["UID"].nunique()
+    n_seeds = len(listed(chosen.seeds)) * ("l0" in listed(chosen.methods))
+    controls = set(listed(chosen.controls))
+    of_task = n_seeds * (len(listed(chosen.l0_strengths)) * len(controls - {"flip"}) + ("flip" in controls) + 1)
+    one_state = 4 * len(lengths) * size.d_model
+    twice = setup(name, options).copied
+    stored = stored_type(size.dtype(options.get("dtype")), chosen.position)
+    passes = collect_cost(size, lengths, n_states, stored=stored, twin=twice)
+    disk = 2 * n_states * len(lengths) * size.d_model * stored.itemsize
+    numbers = {
+        "n_states": n_states, "n_tasks": n_tasks, "n_sentences": len(lengths), "n_tokens": sum(lengths),
+        "columns": n_tasks * of_task, "states_bytes": disk,
+    }  # fmt: skip
+    lines = [
+        f"{n_states} states of {size.d_model}; {n_tasks} task{'s' * (n_tasks > 1)}, {len(lengths):,} sentences, "
+        f"about {sum(lengths):,} tokens, read by the model and {TWINS} untrained ones",
+        f"L0 probes: {n_tasks * of_task:,} for each state, of {chosen.steps:,} steps",
+    ]
+    if size.why_no_head:
+        lines.append(f"the model's own judgements: {size.why_no_head}")
+    else:
+        passes += judged_cost(size, max(lengths))
+    if chosen.atlas:
+        of_each = len(get_args(Swap)) if len(minimal_pairs.bundled_tasks(table)) == n_tasks else 0  # controls
+        n_mapped = n_tasks * (1 + of_each)
+        units, atlas_bytes = atlas_cost(size, n_mapped, max(lengths))
+        passes.append(units)
+        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": units.sums, "atlas_disk_bytes": atlas_bytes}
+        disk += atlas_bytes
+        lines.append(f"atlas: {n_mapped:,} tasks and controls")
+    # a state as collected, in parts, and rotated; weights, gates and moments of each column; dense probes in float64
+    fitted = 4 * one_state + 4 * 12 * n_tasks * of_task * size.d_model + 8 * round(_TRAIN * one_state)
+    return Cost(passes=tuple(passes), between=twice + fitted, disk=disk, numbers=numbers, lines=lines)

@@ -10,7 +10,7 @@ nothing to do with each other, the rate of the text as it stands is a draw like 
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,6 +80,8 @@ class ShuffledKeys(Observer):
         39
     """
 
+    axes: ClassVar = {"{}.above": "draws n_heads", "{}.rows": ""}
+
     def __init__(
         self,
         model: Model,
@@ -96,9 +98,7 @@ class ShuffledKeys(Observer):
         self.seed = seed
         self.circuits = [qk_circuit(model, layer) for layer in self.layers]
         super().__init__(model.W_U.device, rows=list(rows), layers=self.layers, epsilon=self.epsilon, seed=seed)
-        for layer in self.layers:
-            self.add_state(f"{layer}.above", (DRAWS, model.cfg.n_heads))
-            self.add_state(f"{layer}.rows", ())
+        self.add_states(model.cfg, self.layers, draws=DRAWS)
 
     def hooks(self, batch: Batch) -> Recipe:
         numbers = [] if batch.rows is None or is_edited(self.model, batch) else batch.rows.tolist()

@@ -1,7 +1,8 @@
 """Attention sinks of one model on one text: heads, positions, dimensions, and writers of massive activations."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -10,25 +11,31 @@ from interp.analyses.sinks.columns import IN_PAPER, MEANINGS
 from interp.analyses.sinks.dims import sink_dims
 from interp.analyses.sinks.findings import answer, sink_findings
 from interp.analyses.sinks.options import SinkOptions
-from interp.analyses.sinks.shuffled import ShuffledKeys, sampled_rows
+from interp.analyses.sinks.shuffled import DRAWS, ShuffledKeys, sampled_rows
 from interp.analyses.sinks.writers import WRITERS, MassiveWriters, why_no_writers
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import n_classes
+from interp.instruments.keys import attention_cost
 from interp.instruments.massive import MassiveActivations
 from interp.instruments.profile import DimensionProfile, find_outliers
 from interp.instruments.scores import ScoreContributions
 from interp.instruments.shares import gaps
-from interp.instruments.sinks import Sinks, checked_epsilon, fewest_tokens, why_too_short
+from interp.instruments.sinks import Sinks, checked_epsilon, fewest_tokens, position_bins, why_too_short
 from interp.models.qk import check_layers, why_no_scores, why_unreadable
+from interp.models.shapes import shape_with
 from interp.models.sites import Model
+from interp.passes.budget import Cost
 from interp.passes.execution import Passes, Reading, asks
 from interp.passes.observers import Observer
 from interp.results.findings import Answer, Finding, over_texts
 from interp.results.result import Result, provenance
 from interp.support.checks import check_seed
-from interp.support.choices import Several
+from interp.support.choices import Several, listed
 
-__all__ = ["SinkStudy", "check_asked", "lacks", "study", "why_impossible", "why_unsuited"]
+__all__ = ["SinkStudy", "check_asked", "dry_run", "lacks", "study", "why_impossible", "why_unsuited"]
+
+_ROW = 7 * 8  # bytes of scores and gaps per layer, head, class and dimension; see interp.results.dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,3 +175,34 @@ def study(model: Model, text: Text, options: SinkOptions) -> Passes[SinkStudy]:
         "intervals": sinks.intervals, "n_tokens": int(profile.tokens.sum()),
     }  # fmt: skip
     return SinkStudy(provenance=provenance(model, prepared.about, **settings), **tables)
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """Estimate the cost of `study` with these options, without a model. The operations of the shuffled rows, of which
+    there are at most 64, are not counted.
+
+    Raises the errors of `interp.models.shapes.shape`.
+    """
+    size = shape_with(name, options)
+    chosen = SinkOptions.of(options)
+    layers = range(size.n_layers) if chosen.layers is None else listed(chosen.layers)
+    states = range(size.n_layers + 1)
+    classes = n_classes(chosen.key_classes)
+    bins = len(position_bins(size.n_ctx))
+    again = attention_cost(size, chosen.context)
+    scored = ScoreContributions.cost(size, len(layers), classes)
+    sums = [
+        Sinks.n_bytes(size, layers, classes=classes, bins=bins),
+        DimensionProfile.n_bytes(size, states, classes=classes),
+        MassiveActivations.n_bytes(size, states, bins=bins),
+    ]
+    if size.linear_scores:
+        sums += [scored.sums, ShuffledKeys.n_bytes(size, layers, draws=DRAWS)]
+    if not size.encoder:
+        sums.append(MassiveWriters.n_bytes(size, components=2 + 2 * size.n_layers))
+    # queries, keys, their directions and reverse cumulative sums in float32; what enters a block and is added to it
+    held = again.per_token + 4 * (4 * size.d_model + 8 * size.n_heads * size.d_head)
+    flops = again.flops + scored.flops * size.linear_scores
+    read = replace(scored, what="sinks", sums=sum(sums), flops=flops, per_token=scored.per_token + held)
+    table = _ROW * len(layers) * size.n_heads * classes * size.d_model * size.linear_scores
+    return Cost(passes=(read,), results=table)

@@ -1,7 +1,7 @@
 """The components that write massive activations: what embeddings, attention and MLPs add to them, block by block."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from interp.corpora.batching import Batch
 from interp.instruments.massive import LargeValues, large_values
 from interp.models.edits import jointly
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, view
-from interp.passes.groups import MOST
 from interp.passes.observers import Observer
 from interp.results.intervals import from_sums
 from interp.support.checks import warn
@@ -73,6 +72,9 @@ class MassiveWriters(Observer):
         [[5, 0, 'embeddings', 20]]
     """
 
+    axes: ClassVar = {"rows": "groups", "count": "2 d_model", "height": "groups 2 d_model"}
+    axes |= {"added": "groups 2 components d_model", "unexplained": ""}
+
     def __init__(self, model: Model) -> None:
         if reason := why_no_writers(model):
             raise ValueError(f"this model has no writers of massive activations: {reason}")
@@ -82,12 +84,7 @@ class MassiveWriters(Observer):
         self.parts = [site for site in _PARTS if hook_name(model, site, 0) in model.hook_dict]  # not all have MLPs
         self.components = [_Component("earlier", None), _Component("embeddings", None)]
         self.components += [_Component(_PARTS[site], layer) for layer in layers for site in self.parts]
-        d_model = model.cfg.d_model
-        self.add_state("rows", (MOST,), "groups")
-        self.add_state("count", (2, d_model))
-        self.add_state("height", (MOST, 2, d_model), "groups")
-        self.add_state("added", (MOST, 2, len(self.components), d_model), "groups")
-        self.add_state("unexplained", ())
+        self.add_states(model.cfg, components=len(self.components))
 
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("rows", batch.mask.new_ones(len(batch.mask)), batch)

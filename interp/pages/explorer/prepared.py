@@ -62,6 +62,7 @@ class HeadInputs(LogitsObserver):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, [hook_name(model, "head_input")], at_once=_LOGITS_AT_ONCE)
+        self.add_states(model.cfg)
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._waiting: list[tuple[Tensor, Tensor]] = []
 

@@ -6,8 +6,9 @@ first position minus that at all other positions. Keys are taken before RoPE, wh
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,19 +20,21 @@ from interp.analyses.encoding.regression import Fit, frequency_directions
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.instruments.divergences import Distribution
+from interp.instruments.keys import attention_cost
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionProfile, find_outliers
 from interp.instruments.regression import raw_head, regressions
-from interp.instruments.sinks import Sinks, fewest_tokens
+from interp.instruments.sinks import Sinks, fewest_tokens, position_bins
 from interp.models.qk import qk_circuit, why_no_scores
 from interp.models.running import head_is_hooked
+from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name, is_encoder
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
-from interp.passes.groups import MOST
 from interp.passes.observers import Observer
 from interp.results.intervals import jackknife, summed_others
 
-__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look", "of_fit"]
+__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look", "look_cost", "of_fit"]
 
 _EPSILON = 0.3  # share of attention, as in interp sinks
 _WHY_NO_FREQUENCY = {
@@ -77,16 +80,19 @@ class DirectionSums(Observer):
     """Sums, by group of texts, of the unembedding's input at positions that are read, and of the keys of layers at the
     first position of a row and at all others."""
 
+    axes: ClassVar = {
+        "positions": "groups",
+        "input": "groups d_model",
+        "tokens": "groups 2",
+        "{}.keys": "groups 2 key_heads d_head",
+    }
+
     def __init__(self, model: Model, layers: Sequence[int]) -> None:
         super().__init__(model.W_U.device, layers=list(layers))
         self.model = model
         self.layers = list(layers)
-        self.add_state("positions", (MOST,), "groups")
-        self.add_state("input", (MOST, model.cfg.d_model), "groups")
-        self.add_state("tokens", (MOST, 2), "groups")
-        for layer in self.layers:
-            heads, _, d_head = qk_circuit(model, layer).W_K_stored.shape
-            self.add_state(f"{layer}.keys", (MOST, 2, heads, d_head), "groups")
+        key_heads = qk_circuit(model, self.layers[0]).W_K_stored.shape[0] if self.layers else 0
+        self.add_states(model.cfg, self.layers, key_heads=key_heads)
 
     def hooks(self, batch: Batch) -> Recipe:
         real = batch.mask.bool()
@@ -183,6 +189,20 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     absent.update({name: reason for name, reason in _WHY_NO_FREQUENCY.items() if name not in frequency})
     spread = Spread(predictions.sizes, predictions.stretches_per_group)
     return Seen(frequency, dims, heads, keys, spread, absent)
+
+
+def look_cost(size: Shape, context: int | None) -> list[Pass]:
+    """Estimate the cost of `look`, from the shape of a model. An encoder has no outlier dimensions and sinks here."""
+    layers = range(0 if size.encoder else size.n_layers)
+    read = MeanPredictions.cost(size, 1, grouped=True, what="directions", step=1)
+    sums = DirectionSums.n_bytes(size, layers, key_heads=size.n_key_value_heads)
+    if size.encoder:
+        return [replace(read, sums=read.sums + sums)]
+    sums += DimensionProfile.n_bytes(size, range(size.n_layers + 1), classes=1)
+    sums += Sinks.n_bytes(size, layers, classes=1, bins=len(position_bins(size.n_ctx)))
+    flops = read.flops + attention_cost(size, context).flops
+    per_token = 4 * 8 * size.n_heads * size.d_head
+    return [replace(read, sums=read.sums + sums, per_token=per_token, flops=flops)]
 
 
 def _why_absent(model: Model) -> dict[str, str]:

@@ -8,16 +8,17 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from interp.analyses.probing.atlas.sums import (
+    BINS,
     Place,
     Scale,
     UnitSums,
-    bytes_of_sums,
     folds_of,
     pair_batches,
     places,
     signs_of,
 )
 from interp.analyses.probing.atlas.units import TaskUnits, task_units
+from interp.analyses.probing.equivalence import n_top
 from interp.analyses.probing.options import Position
 from interp.analyses.probing.splits import UsedPairs, used_pairs
 from interp.analyses.probing.states import state_rows
@@ -25,12 +26,15 @@ from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
 from interp.models.identity import weight_hash
+from interp.models.shapes import Shape
 from interp.models.sites import Model, is_encoder
+from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
+from interp.passes.reading import TOKENS_AT_ONCE
 from interp.support.checks import check_choice, whole_number
 from interp.support.choices import Bos
 
-__all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "bytes_at_once", "sample", "unit_passes"]
+__all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "atlas_cost", "sample", "unit_passes"]
 
 FLIPS = 40
 """How often labels are flipped at random within pairs. The smallest p is 1/41."""
@@ -88,6 +92,29 @@ def unit_passes(
     return units, settings | {"position": position, "pair_counts": used.counts}
 
 
+def atlas_cost(size: Shape, n_tasks: int, longest: int) -> tuple[Pass, int]:
+    """Estimate the cost of `unit_passes` and the bytes that are stored, from the shape of a model. In addition to the
+    sums of the tasks that are read side by side, it holds the top units of every task with labels flipped, and mean
+    differences of the residual stream; and for a batch, the values of a place in float64, their bins and a histogram.
+
+    Args:
+        n_tasks: how many tasks and controls there are.
+        longest: the tokens of the longest sentence.
+    """
+    outputs = size.n_heads * size.d_head
+    units = (size.n_layers + 1) * size.d_model + size.n_layers * (size.d_mlp + outputs)
+    sets = 4 * 2 * FOLDS * (1 + FLIPS) * n_top(units)
+    differences = 4 * (size.n_layers + 1) * size.d_model * (1 + FLIPS + 2 * FOLDS)
+    task_bytes = bytes_of_task(units, FOLDS)
+    rows = max(1, TOKENS_AT_ONCE // longest)
+    read = Pass(
+        what="units", text="sentences of units", step=3, sums=task_bytes * tasks_at_once(units, FOLDS, n_tasks),
+        copies=n_tasks * (sets + differences), size=(rows, longest),
+        per_batch=max(size.d_mlp, outputs) * (rows * 6 * 8 + 4 * 8 * FOLDS * BINS),
+    )  # fmt: skip
+    return read, n_tasks * (task_bytes + Scale.n_bytes(None, [""], width=units))
+
+
 class _Divided(NamedTuple):
     """The pairs of a task that are used, the fold of each, and its signs; see `UnitSums`."""
 
@@ -122,16 +149,20 @@ def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
     return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
 
 
-def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
-    """The bytes of the sums of the tasks that are read side by side."""
-    task_bytes = bytes_of_sums(units, folds, FLIPS)
-    return task_bytes * min(n_tasks, max(1, _AT_ONCE // task_bytes))
+def bytes_of_task(units: int, folds: int) -> int:
+    """The bytes of the sums of a task."""
+    return UnitSums.n_bytes(None, [""], width=units, folds=folds, flips=FLIPS)
+
+
+def tasks_at_once(units: int, folds: int, n_tasks: int) -> int:
+    """How many tasks are read side by side."""
+    return min(n_tasks, max(1, _AT_ONCE // bytes_of_task(units, folds)))
 
 
 def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
     """Tasks that are read side by side."""
     units = sum(place.width for place in where)
-    size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
+    size = tasks_at_once(units, folds, len(tasks))
     yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from interp.passes import moments
 from interp.passes.observers import Observer, fingerprint
 from interp.passes.reading import TOKENS_AT_ONCE
 
-__all__ = ["BINS", "Of", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places"]
+__all__ = ["BINS", "Of", "Place", "Scale", "UnitSums", "folds_of", "pair_batches", "places"]
 __all__ += ["scaled_bins", "signs_of"]
 
 Of = Literal["residual", "neurons", "heads"]
@@ -70,11 +70,6 @@ def folds_of(n_groups: int, folds: int, seed: int = 0) -> Int[np.ndarray, " grou
 def signs_of(n_groups: int, flips: int, seed: int = 0) -> Float[np.ndarray, "flips groups"]:
     """Random signs: −1 where the labels of a group of pairs are flipped."""
     return np.random.default_rng([seed, n_groups]).choice([-1.0, 1.0], (flips, n_groups))
-
-
-def bytes_of_sums(units: int, folds: int, flips: int) -> int:
-    """The bytes of `UnitSums` for this many units."""
-    return 8 * units * folds * (moments.ROWS[1] + flips + 1 + 2 * BINS)
 
 
 def pair_batches(
@@ -152,10 +147,12 @@ class _OfTask(Observer):
 class Scale(_OfTask):
     """Mean and SD of every unit over some sentences of a task, by which histograms are binned."""
 
+    axes: ClassVar = {"{}": f"moments: {moments.ROWS[1]} 1 width"}
+
     def __init__(self, model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"]) -> None:
         super().__init__(model, where, pairs)
         for place in where:
-            self.add_state(place.key, (moments.ROWS[1], 1, place.width), "moments")
+            self.add_states(model.cfg, [place.key], width=place.width)
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
         wide = values.double()
@@ -177,6 +174,13 @@ class UnitSums(_OfTask):
         scale: the scale from a sample of the same task.
     """
 
+    axes: ClassVar = {
+        "difference.{}": f"moments: {moments.ROWS[1]} folds width",
+        "flipped.{}": "folds flips width",
+        "signs.{}": "folds width",
+        "counts.{}": f"folds 2 {BINS} width",
+    }
+
     def __init__(
         self,
         model: Model,
@@ -194,10 +198,7 @@ class UnitSums(_OfTask):
         self.scale = {place.key: tuple(part.to(self.device) for part in scale.of(place)) for place in where}
         self.fold, self.signs = (torch.from_numpy(values).to(self.device) for values in (fold, signs))
         for place in where:
-            self.add_state(f"difference.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
-            self.add_state(f"flipped.{place.key}", (self.folds, len(signs), place.width))
-            self.add_state(f"signs.{place.key}", (self.folds, place.width))
-            self.add_state(f"counts.{place.key}", (self.folds, 2, BINS, place.width))
+            self.add_states(model.cfg, [place.key], width=place.width, folds=self.folds, flips=len(signs))
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
         good, bad = rearrange(values, "(pair side) width -> side pair width", side=2).double()
