@@ -56,9 +56,7 @@ def show(
     from interp.results.exports import export, written_as
 
     formats = [] if form is None else [part.strip() for part in form.split(",")]
-    _check_formats(formats, table, out, width)
-    if columns is not None and table is None:
-        raise ValueError("--columns chooses columns of one table; name it")
+    _check_formats(formats, table, out, width, columns)
     check_runs([directory])
     if out is not None:
         check_writable(out)
@@ -79,9 +77,8 @@ def show(
         say({}, *written, as_json=as_json)
     elif formats:
         if len(chosen) > 1:
-            raise ValueError(
-                f"{', '.join(chosen)} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out"
-            )
+            places = ", ".join(chosen)
+            raise ValueError(f"{places} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out")
         [(place, [(name, rows)])] = [(place, tables.items()) for place, tables in chosen.items()]
         echo(written_as(rows, formats[0], **looks[place][name]), end="")
     else:
@@ -102,8 +99,10 @@ def check_runs(directories: Sequence[Path]) -> None:
             raise FileNotFoundError(f"{problem}; expected the --out of a run")
 
 
-def _check_formats(formats: list[str], table: str | None, out: Path | None, width: float | None) -> None:
-    """Raise ValueError for formats that are unknown, or that do not fit the other options."""
+def _check_formats(
+    formats: list[str], table: str | None, out: Path | None, width: float | None, columns: str | None
+) -> None:
+    """Raise ValueError for formats that are unknown, and for options that do not fit together."""
     from interp.results.exports import check_formats
     from interp.support.checks import check_width
 
@@ -117,6 +116,8 @@ def _check_formats(formats: list[str], table: str | None, out: Path | None, widt
         if "latex" not in formats:
             raise ValueError("--width is the width of a LaTeX table; add --format latex")
         check_width(width)
+    if columns is not None and table is None:
+        raise ValueError("--columns chooses columns of one table; name it")
 
 
 def results_of(directory: Path) -> dict[str, "Result"]:
