@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy import stats
+from oracles.intervals import half_width
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
@@ -37,8 +37,7 @@ def test_intervals_are_those_of_leaving_out_each_group(kind, load_toy):
     means = sums / 24
     whole = means.mean(0)
     for of, table in ((lambda one: one, study.attention), (lambda one: one.mean(2), study.by_layer)):
-        degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(of(means)), 0) / 20)
-        half = stats.t.ppf(0.975, degrees) * stats.sem(of(means))
+        half = half_width(of(means))
         expected = of(whole[None])[0]
         np.testing.assert_allclose(table["sum"], expected.ravel(), rtol=1e-5)
         np.testing.assert_allclose(table["sum_low"], (expected - half).clip(0).ravel(), rtol=1e-4, atol=1e-7)
@@ -68,12 +67,6 @@ def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
     assert_observer_merges(lambda model: ScoreContributions(model, classes, **how), model, long, rtol=1e-12)
 
 
-def half_of(means):
-    """Half the width of the interval of a mean over 20 groups of equal size."""
-    degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(means), 0) / 20)
-    return stats.t.ppf(0.975, degrees) * stats.sem(means)
-
-
 @pytest.fixture(params=["keys", "residual"])
 def ablated(request, load_toy):
     model = load_toy("gpt2" if request.param == "keys" else "bert").double()
@@ -94,10 +87,10 @@ def test_intervals_of_a_change_are_of_the_same_texts(ablated):
         groups = change.reshape(20, 2, 3).mean(1)
         rows = rows.set_index("key_class").loc[names]
         np.testing.assert_allclose(rows["attention_after"] - rows["attention_before"], change.mean(0), atol=1e-10)
-        np.testing.assert_allclose(rows["change_low"], groups.mean(0) - half_of(groups), atol=1e-10)
-        np.testing.assert_allclose(rows["change_high"], groups.mean(0) + half_of(groups), atol=1e-10)
-        widths.append(half_of(groups))
-    of_attention = half_of((whole[:, 0].mean(1) / 12).reshape(20, 2, 3).mean(1))
+        np.testing.assert_allclose(rows["change_low"], groups.mean(0) - half_width(groups), atol=1e-10)
+        np.testing.assert_allclose(rows["change_high"], groups.mean(0) + half_width(groups), atol=1e-10)
+        widths.append(half_width(groups))
+    of_attention = half_width((whole[:, 0].mean(1) / 12).reshape(20, 2, 3).mean(1))
     assert np.max(widths) < of_attention.min(), "the texts differ by more than what removing a dimension does to them"
 
 
@@ -118,7 +111,7 @@ def test_intervals_of_the_mean_of_a_set(load_toy):
         assert (row.mean_change, row.largest_fall, row.largest_rise) == pytest.approx(
             (np.mean(means), min(means), max(means)), abs=1e-10
         )
-        ends = groups.mean() - half_of(groups), groups.mean() + half_of(groups)
+        ends = groups.mean() - half_width(groups), groups.mean() + half_width(groups)
         assert (row.mean_change_low, row.mean_change_high) == pytest.approx(ends, abs=1e-10)
     assert "other" not in set(study.ablated["key_class"])
 
@@ -151,8 +144,8 @@ def test_intervals_of_contributions_are_those_of_leaving_out_each_group(kind, ho
         _, its_gaps, its_totals = contributions_of(model, rest, **how)
         gaps.append(20 * apart["gap"] - 19 * its_gaps["gap"])
         sums.append((20 * totals[columns] - 19 * its_totals[columns]).to_numpy())
-    np.testing.assert_allclose(observer.gap_half(apart), half_of(np.array(gaps)), rtol=1e-6, atol=1e-12)
-    half = half_of(np.array(sums))
+    np.testing.assert_allclose(observer.gap_half(apart), half_width(np.array(gaps)), rtol=1e-6, atol=1e-12)
+    half = half_width(np.array(sums))
     for number, name in enumerate(columns):
         for end, side in (("low", -1), ("high", 1)):
             expected = totals[name] + side * half[:, number]

@@ -5,6 +5,7 @@ The reference reads every sentence by itself, unpadded and in float64, and build
 
 import dataclasses
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 import transformers
 from naming import naming
+from oracles import attention as oracle
 from toys import HF_MODELS
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
@@ -53,15 +55,15 @@ def array(parameter):
 
 
 def rotation(attn, position):
-    """R in R k for a column k: the identity on coordinates that are not rotated, and in models without RoPE."""
-    cfg, matrix = attn.cfg, np.eye(attn.cfg.d_head)
-    for i in range(cfg.rotary_dim // 2 if cfg.positional_embedding_type == "rotary" else 0):
-        a, b = (2 * i, 2 * i + 1) if cfg.rotary_adjacent_pairs else (i, i + cfg.rotary_dim // 2)
-        angle = position / cfg.rotary_base ** (2 * i / cfg.rotary_dim)
-        cos, sin = float(attn.rotary_cos[position, a]), float(attn.rotary_sin[position, a])
-        np.testing.assert_allclose([cos, sin], [np.cos(angle), np.sin(angle)], atol=1e-5)
-        matrix[a, a], matrix[a, b], matrix[b, a], matrix[b, b] = cos, -sin, sin, cos
-    return matrix
+    """R of a position, from the model's own table of cosines and sines; the identity in models without RoPE."""
+    cfg = attn.cfg
+    if cfg.positional_embedding_type != "rotary":
+        return np.eye(cfg.d_head)
+    angles = oracle.angles(position, cfg.rotary_dim, cfg.rotary_base)
+    first = slice(0, cfg.rotary_dim, 2) if cfg.rotary_adjacent_pairs else slice(0, cfg.rotary_dim // 2)
+    cos, sin = array(attn.rotary_cos[position, first]), array(attn.rotary_sin[position, first])
+    np.testing.assert_allclose([cos, sin], [np.cos(angles), np.sin(angles)], atol=1e-5)
+    return oracle.rotation(cos, sin, cfg.d_head, adjacent=cfg.rotary_adjacent_pairs)
 
 
 def sees(model, layer, m, n):
@@ -89,16 +91,10 @@ def brute(model, tokens, layer):
     W_K, b_K = array(W_K), array(b_K)
     q = np.einsum("md,hde->hme", x, array(attn.W_Q)) + array(attn.b_Q)[:, None]
     R = [rotation(attn, position) for position in range(length)]
-    C, by_bias = np.full((2, n_heads, length, length, model.cfg.d_model), np.nan)
-    key_bias = np.full((n_heads, length, length), np.nan)
-    for m in range(length):
-        for n in range(length):
-            for h in range(n_heads if sees(model, layer, m, n) else 0):
-                key_head = h // (n_heads // n_kv)
-                direction = W_K[key_head] @ R[n].T @ (R[m] @ q[h, m])
-                C[h, m, n] = direction * x[n]
-                by_bias[h, m, n] = direction * bias
-                key_bias[h, m, n] = (R[m] @ q[h, m]) @ (R[n] @ b_K[key_head])
+    view = partial(sees, model, layer)
+    C = oracle.contributions(x, q, W_K, R, view)
+    by_bias = oracle.contributions(np.tile(bias, (length, 1)), q, W_K, R, view)
+    key_bias = oracle.key_bias(q, b_K, R, view)
     seen = ~np.isnan(key_bias[0])
     alpha = array(cache[f"blocks.{layer}.attn.hook_pattern"])[0]
     assert (alpha[:, ~seen] == 0).all()
@@ -411,14 +407,11 @@ def expected_attention(model, hf, batches, classes):
             for layer, alpha in enumerate(array(a[i, :, :length, :length]) for a in attentions):
                 v = np.einsum("nhe,hed->hnd", array(cache[f"blocks.{layer}.attn.hook_v"])[0], array(model.W_O[layer]))
                 for c, name in enumerate(names):
-                    for m in range(length):
-                        visible = of_key[: m + 1] if causal else of_key
-                        keys = np.flatnonzero(visible == name)
-                        total[layer, :, c] += alpha[:, m, keys].sum(-1)
-                        values = alpha[:, m, keys, None] * v[:, keys]
-                        weighted[layer, :, c] += np.linalg.norm(values, axis=-1).sum(-1)
-                        uniform[layer, :, c] += len(keys) / len(visible)
-                        n_pairs[c] += len(keys) * (layer == 0)
+                    received, by_norm, evenly, n = oracle.by_class(alpha, v, of_key, name, causal=causal)
+                    total[layer, :, c] += received
+                    weighted[layer, :, c] += by_norm
+                    uniform[layer, :, c] += evenly
+                    n_pairs[c] += n * (layer == 0)
     index = pd.MultiIndex.from_product([range(shape[0]), range(shape[1]), names], names=KEY)
     columns = [total / n_queries, total / n_pairs, weighted / n_queries, uniform / n_queries]
     table = dict(zip(["sum", "mean", "norm_weighted", "uniform"], map(np.ravel, columns), strict=True))
@@ -564,16 +557,6 @@ def table_of(means):
     return pd.DataFrame(rows, columns=[*KEY, "dim", *PARTS, "n_pairs"])
 
 
-def least(shares, whole):
-    """The smallest number of shares, largest first, that make up 90 % of the whole."""
-    made = 0.0
-    for count, share in enumerate(sorted(shares, reverse=True), 1):
-        made += share
-        if made >= 0.9 * whole - 1e-12:
-            return count
-    raise AssertionError
-
-
 @pytest.mark.parametrize("column", ["centred_mean", "mean"])
 @pytest.mark.parametrize("sign", [1, -1, 0])
 def test_gaps(column, sign):
@@ -596,10 +579,10 @@ def test_gaps(column, sign):
         np.testing.assert_allclose(rows["gap"], gap, rtol=0, atol=1e-12)
         np.testing.assert_allclose(rows["share"], share, rtol=1e-9)
         np.testing.assert_array_equal(rows["rank"], [1 + (share > s).sum() for s in share])
-        assert (rows["n_dims_90"] == least(share, 1)).all()
+        assert (rows["n_dims_90"] == oracle.fewest(share, 1)).all()
         abs_share = np.abs(gap) / np.abs(gap).sum()
         np.testing.assert_allclose(rows["abs_share"], abs_share, rtol=1e-9)
-        assert (rows["n_dims_90_abs"] == least(abs_share, 1)).all()
+        assert (rows["n_dims_90_abs"] == oracle.fewest(abs_share, 1)).all()
 
 
 @pytest.mark.parametrize(("gap", "count"), [([50, 30, 10, 10], 3), ([7, 1, 1, 1], 3), ([0, 9, 1, 0], 1), ([1, 0], 1)])

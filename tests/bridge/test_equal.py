@@ -40,7 +40,7 @@ def both(request, folder):
         pytest.skip("no hooked models in this TransformerLens; set INTERP_HOOKED_PYTHON to a Python that has them")
     else:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment["PYTHONPATH"] = str(ROOT / "tests")
+        environment["PYTHONPATH"] = str(ROOT / "tests" / "support")
         answers = Path(__file__).with_name("answers.py")
         subprocess.run([PYTHON, str(answers), str(folder), kind], env=environment, check=True, capture_output=True)
     return kind, saved(folder, kind), interp.load(folder / kind, backend="bridge")

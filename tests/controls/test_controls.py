@@ -1,7 +1,6 @@
 """Random directions, bands and outlier dimensions against plain transformers and slow counting."""
 
 import json
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +11,7 @@ import torch
 import transformers
 from head_input import COUNTS, U, kl_and_nll, log_p_of
 from naming import naming
+from oracles import frequency as oracle
 
 import interp
 from interp import controls, corpora
@@ -144,26 +144,25 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
     bands = frequency_bands(U, 3)
     for scale in (0.5, 0.0):
         recipe = interp.hooks.scale_bias(model, "ln", scale)
-        nll, sums = {0: [], 1: [], 2: []}, np.zeros((4, 3, 10))
+        predictions, targets = [], []
         for batch in batches:
             with torch.no_grad(), model.hooks(fwd_hooks=recipe):
                 p = interp.passes.reading.forward(model, batch).double().softmax(-1)
-            for row, position in (batch.read & (batch.targets >= 0)).nonzero().tolist():
-                true = int(batch.targets[row, position])
-                nll[bands[true]].append(-math.log(p[row, position, true]))
-                for band in range(3):
-                    mass = float(p[row, position][torch.from_numpy(bands == band)].sum())
-                    sums[:, band, min(int(mass * 10), 9)] += 1, mass, bands[true] == band, mass * (1 - mass)
+            scored = batch.read & (batch.targets >= 0)
+            predictions.append(p[scored].numpy())
+            targets.append(batch.targets[scored].numpy())
+        p, true = np.concatenate(predictions), np.concatenate(targets)
+        nll, n = -np.log(p[np.arange(len(true)), true]), len(true)
+        by_band = [nll[bands[true] == band] for band in range(3)]
         found = study.bands.query("scale == @scale")
-        n = sums[0, 0].sum()
-        assert found["n_scored"].tolist() == [len(nll[band]) for band in range(3)]
-        np.testing.assert_allclose(found["nll"], [np.mean(nll[band]) for band in range(3)], rtol=1e-4)
-        np.testing.assert_allclose(found["share"], sums[2].sum(1) / n)
-        np.testing.assert_allclose(found["predicted"], sums[1].sum(1) / n, rtol=1e-4)
+        assert found["n_scored"].tolist() == [len(values) for values in by_band]
+        np.testing.assert_allclose(found["nll"], [values.mean() for values in by_band], rtol=1e-4)
+        bins = oracle.bands(p, true, bands)
+        np.testing.assert_allclose(found["share"], bins.observed.sum(1) / n)
+        np.testing.assert_allclose(found["predicted"], bins.predicted.sum(1) / n, rtol=1e-4)
         # a probability on the edge of two bins may fall into either
-        np.testing.assert_allclose(found["calibration_error"], np.abs(sums[1] - sums[2]).sum(1) / n, atol=2 / n)
-        floor = np.minimum(np.sqrt(2 * sums[3] / np.pi), 2 * sums[3]).sum(1) / n
-        np.testing.assert_allclose(found["calibration_floor"], floor, rtol=1e-2)
+        np.testing.assert_allclose(found["calibration_error"], oracle.calibration_error(bins), atol=2 / n)
+        np.testing.assert_allclose(found["calibration_floor"], oracle.calibration_floor(bins), rtol=1e-2)
         as_trained = found["nll"].to_numpy() - found["delta_nll"].to_numpy()
         scored = found["n_scored"].to_numpy()
         change = (found["delta_nll"].to_numpy() * scored).sum() / scored.sum()

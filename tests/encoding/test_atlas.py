@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 import torch
 from naming import naming
+from oracles import encoding as oracle
+from oracles.intervals import half_width, pseudo_values
 from scipy import linalg, stats
 from toys import with_tables
 
@@ -74,10 +76,7 @@ def test_controls_of_findings_are_random_rotations(of_planted):
 
 
 def interval(whole, without):
-    """The jackknife over twenty equal groups: Student's t of the pseudo-values, wider for heavy tails."""
-    pseudo = 20 * whole - 19 * np.asarray(without)
-    degrees = 2 / (2 / 19 + max(stats.kurtosis(pseudo), 0) / 20)
-    return stats.t.ppf(0.975, degrees) * stats.sem(pseudo)
+    return half_width(pseudo_values(whole, without))
 
 
 @torch.no_grad()
@@ -86,8 +85,7 @@ def by_hand(model, rows, heads):
     _, cache = model.run_with_cache(IDS[rows])
     E, gamma = model.W_U.T.numpy(), model.ln_final.w.numpy()
     alpha = model(IDS[rows]).softmax(-1).numpy().reshape(-1, 67).mean(0)
-    design = np.column_stack([E, np.ones(67)])
-    slope = np.linalg.lstsq(design, np.log(alpha), rcond=None)[0][:-1]
+    slope = oracle.least_squares(E, np.log(alpha))[0]
     units = []
     for layer, head in heads:
         attn = model.blocks[layer].attn
@@ -112,7 +110,7 @@ def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkey
     without = [by_hand(model, [row for row in range(40) if row // 2 != group], heads) for group in range(20)]
     table = study.directions.set_index(["name_a", "name_b"])
     for a, b in (("E[h]", "-A"), ("E[h]", "sink key"), ("-A", "sink key")):
-        found = [cosine(one[a], one[b]) for one in (whole, *(left for left, _ in without))]
+        found = [oracle.cosine(one[a], one[b]) for one in (whole, *(left for left, _ in without))]
         row = table.loc[(a, b)]
         assert row["cosine"] == pytest.approx(found[0], rel=1e-5)
         half = interval(found[0], found[1:])
@@ -131,10 +129,6 @@ def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkey
     assert row["overlap_high"] - row["overlap"] == pytest.approx(interval(shares[0], shares[1:]), rel=1e-4)
 
 
-def cosine(a, b):
-    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-
-
 def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(load_toy):
     model = load_toy("gpt2", dtype=torch.float64)
     study = mapped(model)
@@ -143,7 +137,7 @@ def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(lo
     assert first == ranked.loc[ranked["through_unigram"].abs().idxmax(), "neuron"]
     w, gamma, b = (one.detach().numpy() for one in (model.W_out[1, first], model.ln_final.w, model.ln_final.b))
     row = study.directions.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
-    assert row["cosine"] == pytest.approx(cosine(b, (w - w.mean()) * gamma))
+    assert row["cosine"] == pytest.approx(oracle.cosine(b, (w - w.mean()) * gamma))
     assert [row["cosine_low"], row["cosine_high"]] == pytest.approx([row["cosine"]] * 2, rel=1e-12)
     assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from oracles import encoding as oracle
+from oracles.intervals import half_width, pseudo_values
 from scipy import stats
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
@@ -30,12 +32,12 @@ def predictions(model, rows=slice(None)):
     log_p = log_probabilities(model, rows)
     y, E = -np.log(np.exp(log_p).mean(0)), model.W_U.detach().numpy().T
     fitted = cross_val_predict(LinearRegression(), E, y, cv=PredefinedSplit(folds(len(y))))
-    return y, np.stack([fitted, -log_p.mean(0), -log_p.mean(0) - log_p.var(0) / 2])
+    return y, np.stack([fitted, *oracle.theory(log_p)])
 
 
 def r2s(model, rows=slice(None)):
     y, predicted = predictions(model, rows)
-    return 1 - ((y - predicted) ** 2).sum(1) / ((y - y.mean()) ** 2).sum()
+    return np.array([oracle.r_squared(y, each) for each in predicted])
 
 
 def test_theory_is_that_of_all_positions(load_toy):
@@ -55,8 +57,8 @@ def test_theory_is_that_of_all_positions(load_toy):
             if (name, column) == ("fit", "beyond"):
                 assert np.isnan(row["beyond"])
                 continue
-            pseudo = 20 * of(whole, number) - 19 * of(without, number)
-            half = stats.t.ppf(0.975, 2 / (2 / 19 + max(stats.kurtosis(pseudo), 0) / 20)) * stats.sem(pseudo)
+            pseudo = pseudo_values(of(whole, number), of(without, number))
+            half = half_width(pseudo)
             influence = (squares - squares.sum() / around.sum() * around) / around.mean()
             half = np.hypot(half, stats.norm.ppf(0.975) * stats.sem(influence))
             assert row[column] == pytest.approx(of(whole, number))
@@ -176,9 +178,9 @@ def test_agreement_without_some_dimensions(kind, load_toy):
     table = found.table
     np.testing.assert_allclose(table["top1_agreement"], same.sum(0) / n.sum())
     without = (same.sum(0) - same) / (n.sum() - n)[:, None]
-    excess = np.nan_to_num(np.maximum(stats.kurtosis(without[:, :2]), 0))
-    half = stats.t.ppf(0.975, 2 / (2 / 19 + excess / 20)) * np.sqrt(19 * without[:, :2].var(0))
-    np.testing.assert_allclose(table["top1_agreement_high"][:2], (same.sum(0)[:2] / n.sum() + half).clip(max=1))
+    agreement = same.sum(0)[:2] / n.sum()
+    half = half_width(pseudo_values(agreement, without[:, :2]))
+    np.testing.assert_allclose(table["top1_agreement_high"][:2], (agreement + half).clip(max=1))
     assert table["n_positions"].tolist() == [n.sum()] * 3
 
 

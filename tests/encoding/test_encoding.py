@@ -1,5 +1,6 @@
 """Token probability in output embeddings against transformers in float64 with edited weights, numpy, scipy, sklearn."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 import transformers
 from naming import naming
+from oracles import encoding as oracle
 from scipy import stats
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
@@ -77,17 +79,8 @@ def prepared(model, texts, kind, **options):
     return corpora.batches(model, texts, mask_rate=0.3 if kind == "bert" else None, batch_size=9, **options)
 
 
-def least_squares(E, y):
-    """Slope, intercept, R² and adjusted R² of y regressed on the rows of E."""
-    design = np.column_stack([E, np.ones(len(E))])
-    solution = np.linalg.lstsq(design, y, rcond=None)[0]
-    r2 = 1 - ((y - design @ solution) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    n, d = E.shape
-    return solution[:-1], solution[-1], r2, 1 - (1 - r2) * (n - 1) / (n - d - 1)
-
-
 def check_regression(fit, E, alpha, rtol=1e-7):
-    slope, intercept, r2, adjusted = least_squares(E, -np.log(alpha))
+    slope, intercept, r2, adjusted = oracle.least_squares(E, -np.log(alpha))
     row = fit.regression.iloc[0]
     np.testing.assert_allclose(fit.slope, slope, rtol=rtol, atol=rtol * np.abs(slope).max())
     np.testing.assert_allclose([fit.intercept, row["r2"], row["adj_r2"]], [intercept, r2, adjusted], rtol=rtol)
@@ -207,7 +200,7 @@ def test_fit_is_least_squares_on_the_mean_softmax(kind, case):
 def test_dimensions_are_those_of_numpy_scipy_and_sklearn(kind, case):
     it = case(kind)
     E, y = array(it.hf.get_output_embeddings().weight), -np.log(it.fit.alpha)
-    slope = least_squares(E, y)[0]
+    slope = oracle.least_squares(E, y)[0]
     pca = PCA(svd_solver="full").fit(E)
     components = it.fit.components
     signs = np.sign((components * pca.components_).sum(1))
@@ -257,9 +250,9 @@ def test_few_shot_is_the_fit_of_the_first_tokens(toy, texts):
     table = encoding.few_shot(it.model, fit, tokens=(120, 240, 480, 5000))
     assert list(table["n_tokens"]) == [120, 240, 480]
     p, E = array(predictions(it.hf, it.batches)[0].softmax(-1)), array(it.hf.lm_head.weight)
-    whole, y = least_squares(E, -np.log(fit.alpha))[0], -np.log(fit.alpha)
+    whole, y = oracle.least_squares(E, -np.log(fit.alpha))[0], -np.log(fit.alpha)
     for row in table.itertuples():
-        slope, intercept, _, adjusted = least_squares(E, -np.log(p[: row.n_tokens].mean(0)))
+        slope, intercept, _, adjusted = oracle.least_squares(E, -np.log(p[: row.n_tokens].mean(0)))
         cosine = slope @ whole / np.linalg.norm(slope) / np.linalg.norm(whole)
         r2 = 1 - ((y - E @ slope - intercept) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         np.testing.assert_allclose([row.adj_r2, row.cosine, row.r2_of_whole], [adjusted, cosine, r2], rtol=1e-7)
@@ -276,7 +269,7 @@ def test_arrays_from_anywhere():
     alpha[7], use = 0, np.arange(40) != 3
     for chosen, given in ((alpha > 0, None), ((alpha > 0) & use, use)):
         found = regression.fit_arrays(W, alpha, use=given)
-        slope, intercept, r2, adjusted = least_squares(W.T[chosen], -np.log(alpha[chosen]))
+        slope, intercept, r2, adjusted = oracle.least_squares(W.T[chosen], -np.log(alpha[chosen]))
         np.testing.assert_allclose(found.slope, slope)
         np.testing.assert_allclose([found.intercept, found.r2, found.adj_r2], [intercept, r2, adjusted])
         assert (found.n_types, found.n_dims) == (chosen.sum(), 6)
@@ -328,18 +321,6 @@ def prune(hf, dims, components=None):
     return head.register_forward_pre_hook(lambda _, args: (args[0] - args[0] @ chosen.T @ chosen,)).remove
 
 
-def compare_predictions(full, pruned, targets):
-    log_p, log_q = full.log_softmax(-1), pruned.log_softmax(-1)
-    p, q = log_p.exp().mean(0), log_q.exp().mean(0)
-    scored = targets >= 0
-    return {
-        "kl": float((log_p.exp() * (log_p - log_q)).sum(-1).mean()),
-        "js": (stats.entropy(p, (p + q) / 2) + stats.entropy(q, (p + q) / 2)) / 2,
-        "top1_agreement": float((full.argmax(-1) == pruned.argmax(-1)).double().mean()),
-        "perplexity": float(torch.exp(-log_q[scored].gather(1, targets[scored, None]).mean())),
-    }
-
-
 @pytest.mark.quick("gpt2", "bert-axis")
 @pytest.mark.parametrize("basis", ["axis", "pca"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
@@ -359,7 +340,7 @@ def test_pruning_is_zeroing_columns_of_an_untied_matrix(kind, basis, case):
         undo = prune(it.hf, dims, it.fit.components if basis == "pca" else None)
         pruned = predictions(it.hf, batches)[0]
         undo()
-        expected = compare_predictions(full, pruned, targets)
+        expected = oracle.pruning(full.log_softmax(-1), pruned.log_softmax(-1), targets)
         assert row.kl == pytest.approx(expected["kl"], abs=1e-6)
         assert row.js == pytest.approx(expected["js"], abs=1e-7 if kind in ROUGH else 1e-10)
         assert row.top1_agreement == expected["top1_agreement"]
@@ -518,24 +499,11 @@ def test_types_on_principal_axes(toy):
 # Steering.
 
 
-def weighted_inverse(A, weights):
-    """Ω · A⁻¹ element by element, with the weights Ω written out."""
-    size = np.abs(A)
-    n = max(1, round(len(A) / 10))
-    omega = {
-        "least_norm": A**2 / (A**2).sum(),
-        "weighted": size / size.sum(),
-        "top": (size >= np.sort(size)[-n]) / n,
-    }[weights]
-    assert omega.sum() == pytest.approx(1, abs=1e-12)
-    return omega * A**-1.0
-
-
 @pytest.mark.parametrize("weights", ["least_norm", "weighted", "top"])
 def test_weights_of_the_dimensions(weights, toy):
     fit = toy("gpt2").fit
     u = encoding.steering.steering_direction(fit, weights)
-    np.testing.assert_allclose(u, weighted_inverse(fit.slope, weights), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(u, oracle.steering_direction(fit.slope, weights), rtol=1e-12, atol=1e-15)
     assert u @ fit.slope == pytest.approx(1, abs=1e-12)
 
 
@@ -578,9 +546,8 @@ def test_steering_gives_what_the_report_says(kind, case):
             elif name == "fitted":  # the paper's edit, on an untied output embedding
                 kept = weight[row.token_id].detach().clone()
                 with torch.no_grad():
-                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(
-                        weighted_inverse(it.fit.slope, row.weights)
-                    )
+                    u = oracle.steering_direction(it.fit.slope, row.weights)
+                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(u)
                 expected = predictions(it.hf, rows)[0].log_softmax(-1)
                 weight.data[row.token_id] = kept
                 tolerance = 1e-4 if kind in ROUGH else 1e-8
@@ -669,8 +636,8 @@ def test_directions(kind, case):
     logits, _, inputs = predictions(it.hf, it.batches)
     mean = array(inputs.mean(0))
     vectors = {"b_LN": array(it.hf.get_parameter(B_LN[kind]))} if kind in B_LN else {}
-    vectors |= {"-A": -least_squares(E, -np.log(array(logits.softmax(-1).mean(0))))[0], "E[h]": mean}
-    vectors["unigram"] = least_squares(E[counts > 0], np.log(counts[counts > 0]))[0]
+    vectors |= {"-A": -oracle.least_squares(E, -np.log(array(logits.softmax(-1).mean(0))))[0], "E[h]": mean}
+    vectors["unigram"] = oracle.least_squares(E[counts > 0], np.log(counts[counts > 0]))[0]
     first = PCA(svd_solver="full").fit(E).components_[0]
     vectors["PC1"] = first * np.sign(first @ vectors["-A"])
     seen = of_fit(it.model, it.fit, counts / counts.sum())
@@ -700,8 +667,7 @@ def ablations(model, batches, neurons, counts, n_types, means_over=None):
     mean = torch.cat([cache[post][batch.read] for cache, batch in read]).mean(0)
     log_u = torch.tensor(np.log((counts[:n_types] + 1) / (counts[:n_types] + 1).sum()))
     targets = torch.cat([batch.targets[batch.read] for batch in batches])
-    scored = targets >= 0
-    direction = (log_u - log_u.mean()) / (log_u - log_u.mean()).norm()
+    loss, kl_unigram = partial(oracle.loss, targets=targets), partial(oracle.kl_to_unigram, log_u=log_u)
 
     def logits(neuron=None, frozen=False):
         def ablate(activation, hook):
@@ -715,21 +681,12 @@ def ablations(model, batches, neurons, counts, n_types, means_over=None):
             parts.append(model.run_with_hooks(batch.tokens, fwd_hooks=hooked)[batch.read][:, :n_types])
         return torch.cat(parts)
 
-    def loss(values):
-        return float(torch.nn.functional.cross_entropy(values[scored], targets[scored]))
-
-    def entropy(values):
-        return -float((values.softmax(-1) * values.log_softmax(-1)).sum(-1).mean())
-
-    def kl_unigram(values):
-        return float((values.softmax(-1) * (values.log_softmax(-1) - log_u)).sum(-1).mean())
-
     plain, rows = logits(), []
     for neuron in neurons:
         live, frozen = logits(neuron), logits(neuron, frozen=True)
-        without = live - ((live - plain) @ direction)[:, None] * direction
-        row = [f(live) - f(plain) for f in (loss, entropy, kl_unigram)]
-        row += [f(frozen) - f(plain) for f in (loss, entropy)]
+        without = oracle.without_frequency(live, plain, log_u)
+        row = [measure(live) - measure(plain) for measure in (loss, oracle.entropy, kl_unigram)]
+        row += [measure(frozen) - measure(plain) for measure in (loss, oracle.entropy)]
         rows.append([*row, loss(live) - loss(without), float(mean[neuron])])
     return pd.DataFrame(rows, columns=[*EFFECTS, "through_unigram", "mean_activation"])
 
@@ -850,7 +807,7 @@ def test_dynamics_are_those_of_each_checkpoint(run):
         hf = transformers_model(run / f"checkpoints/step-{row.step}")
         logits, targets, _ = predictions(hf, corpora.batches(last, HELD_OUT))
         q, E = array(logits.softmax(-1).mean(0)), array(hf.lm_head.weight)
-        assert row.adj_r2 == pytest.approx(least_squares(E, -np.log(q))[3], abs=1e-4)
+        assert row.adj_r2 == pytest.approx(oracle.least_squares(E, -np.log(q))[3], abs=1e-4)
         assert row.kl_unigram_model == pytest.approx((u[seen] * np.log(u[seen] / q[seen])).sum(), rel=1e-4)
         loss = torch.nn.functional.cross_entropy(logits[targets >= 0], targets[targets >= 0])
         assert row.loss == pytest.approx(float(loss), rel=1e-4)

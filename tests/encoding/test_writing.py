@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from naming import naming
-from scipy import stats
+from oracles.intervals import half_width, pseudo_values
 
 from interp import corpora, encoding, generation, plots
 from interp.analyses.encoding.pruning import removal_order
@@ -43,10 +43,6 @@ def test_a_study_writes_what_pruned_text_does(drawn):
     assert (title, shown["basis"].tolist()) == ("text continued without 30% of the dimensions", ["axis", "pca"])
 
 
-def t_of(values):
-    return stats.t.ppf(0.975, 2 / (2 / (N - 1) + max(stats.kurtosis(values), 0) / N))
-
-
 def test_intervals_leave_out_each_prompt(drawn):
     """Student's interval of a mean, and the jackknife of a diversity, from texts that are decoded again."""
     model, texts, prompts, study = drawn
@@ -63,11 +59,11 @@ def test_intervals_leave_out_each_prompt(drawn):
     found = written(row["n_dims"])
     same = (np.array(found) == np.array(written(0))).mean(1)
     ends = row[["agreement_low", "agreement_high"]].tolist()
-    half = t_of(same) * stats.sem(same)
+    half = half_width(same)
     assert ends == pytest.approx(np.clip([same.mean() - half, same.mean() + half], 0, 1).tolist())
     without = [generation.text_metrics(found[:i] + found[i + 1 :])["diversity"] for i in range(N)]
-    half = t_of(without) * np.sqrt((N - 1) * np.var(without))
     value = generation.text_metrics(found)["diversity"]
+    half = half_width(pseudo_values(value, without))
     assert row["diversity"] == pytest.approx(value)
     assert row[["diversity_low", "diversity_high"]].tolist() == pytest.approx([max(value - half, 0), value + half])
 

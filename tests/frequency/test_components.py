@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from oracles import frequency as oracle
 
 from interp import corpora
 from interp.analyses.frequency import components
@@ -22,15 +23,12 @@ def by_hand(model, tokens):
         of = {"embeddings": sum(cache[name] for name in names)}
         for layer in range(model.cfg.n_layers):
             of |= {f"attention {layer}": cache["attn_out", layer], f"MLP {layer}": cache["mlp_out", layer]}
-        arrays = {name: x[0].double().numpy() for name, x in of.items()}
-        stream = sum(arrays.values())
-        rms = model.cfg.normalization_type == "RMS"
-        mean = 0 if rms else stream.mean(1, keepdims=True)
-        s = np.sqrt(np.square(stream - mean).mean(1, keepdims=True) + model.cfg.eps)
-        for name, x in arrays.items():
-            rows.setdefault(name, []).append((x - (0 if rms else x.mean(1, keepdims=True))) / s)
+        for name, x in of.items():
+            rows.setdefault(name, []).append(x[0].double().numpy())
+    parts = [np.concatenate(arrays) for arrays in rows.values()]
     gamma = model.ln_final.w.detach().double().numpy()
-    return {name: np.concatenate(parts).mean(0) * gamma for name, parts in rows.items()}
+    written = oracle.mean_written(parts, gamma, model.cfg.eps, rms=model.cfg.normalization_type == "RMS")
+    return dict(zip(rows, written, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -12,6 +12,7 @@ import torch
 import transformers
 from hypothesis import given, settings, strategies as st
 from naming import naming
+from oracles import frequency as oracle
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 from toys import every_table
@@ -38,21 +39,18 @@ def naive(hf, batches, parameter, scale, u):
     bias = hf.get_parameter(parameter)
     original = bias.data.clone()
     bias.data *= scale
-    q, nlls = 0, {}
-    n = 0
+    predictions, targets = [], []
     for batch in batches:
-        options = {"attention_mask": batch.mask}
-        log_p = hf(batch.tokens, **options).logits.double().log_softmax(-1)
-        q = q + log_p[batch.read].exp().sum(0)
-        n += int(batch.read.sum())
-        for row, position in (batch.read & (batch.targets >= 0)).nonzero().tolist():
-            target = int(batch.targets[row, position])
-            nlls.setdefault(target, []).append(-float(log_p[row, position, target]))
+        log_p = hf(batch.tokens, attention_mask=batch.mask).logits.double().log_softmax(-1)
+        predictions.append(log_p[batch.read])
+        targets.append(batch.targets[batch.read])
     bias.data = original
-    everything = [nll for values in nlls.values() for nll in values]
-    promised = [values for token, values in nlls.items() if u[token] * len(everything) >= 5]
-    balanced = float(np.mean([np.mean(values) for values in promised])) if promised else math.nan
-    return (q / n).numpy(), float(np.exp(np.mean(everything))), balanced
+    log_p, true = torch.cat(predictions), torch.cat(targets)
+    scored = true >= 0
+    nlls, tokens = -log_p[scored].gather(1, true[scored, None])[:, 0].numpy(), true[scored].numpy()
+    promised = np.intersect1d(tokens, np.flatnonzero(u * len(tokens) >= 5))
+    balanced = oracle.balanced_nll(nlls, tokens, promised) if len(promised) else math.nan
+    return oracle.mean_distribution(log_p), oracle.perplexity(nlls), balanced
 
 
 def compare(effect, hf, batches, parameters, u, tolerance=1e-4):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from oracles import frequency as oracle
+from oracles.intervals import jackknife
 from scipy import stats
 
 import interp
@@ -16,32 +18,22 @@ SCALES = [0.0, 0.5]
 
 @torch.no_grad()
 def by_row(model, ids, shift):
-    """Probabilities and NLL of each row of token ids, from the model's logits with a vector added."""
+    """Log-probabilities and NLL of each row of token ids, from the model's logits with a vector added."""
     log_p = (model(ids).double() + shift).log_softmax(-1)
-    nll = -log_p[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
-    return log_p.exp().numpy(), nll.numpy()
+    return log_p, oracle.nll(log_p, ids)
 
 
-def measured(p, nll, ids, u, types):
-    """KL, JS, perplexity and balanced NLL over some types, on some rows."""
-    q, seen = p.reshape(-1, p.shape[-1]).mean(0), u > 0
-    middle = (u + q) / 2
-    js = (stats.entropy(u, middle) + stats.entropy(q, middle)) / 2
-    true = ids[:, 1:].numpy()
-    balanced = np.mean([nll[true == token].mean() for token in types])
-    kl = (u[seen] * np.log(u[seen] / q[seen])).sum()
-    return np.array([kl, js, nll.mean(), balanced, np.exp(nll.mean())])
+def measured(log_p, nll, ids, u, types):
+    """KL, JS, mean NLL, balanced NLL over some types, and perplexity, on some rows."""
+    q = oracle.mean_distribution(log_p)
+    balanced = oracle.balanced_nll(nll, ids[:, 1:].numpy(), types)
+    return np.array([oracle.kl(u, q), oracle.js(u, q), nll.mean(), balanced, oracle.perplexity(nll)])
 
 
 def jackknifed(groups, of, sizes):
-    """The correction of Busing et al. 1999 and the variance of the jackknife over clusters, written out."""
-    n, G = sum(sizes), len(sizes)
     whole = of([row for group in groups for row in group])
-    others = [of([row for i, group in enumerate(groups) if i != left for row in group]) for left in range(G)]
-    corrected = G * whole - sum((1 - m / n) * other for m, other in zip(sizes, others, strict=True))
-    variance = (G - 1) * np.var(others, axis=0)
-    degrees = 2 / (2 / (G - 1) + np.maximum(stats.kurtosis(others), 0) / G)
-    return whole, corrected, stats.t.ppf(0.975, degrees) * np.sqrt(variance)
+    others = [of([row for other in groups if other is not group for row in other]) for group in groups]
+    return whole, *jackknife(whole, others, sizes)
 
 
 @pytest.fixture
@@ -70,7 +62,7 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
         edited = by_row(model, ids, (scale - 1) * effect_ln)
 
         def of(rows, edited=edited):
-            both = [measured(p[rows], nll[rows], ids[rows], u, types) for p, nll in (edited, unedited)]
+            both = [measured(log_p[rows], nll[rows], ids[rows], u, types) for log_p, nll in (edited, unedited)]
             return np.concatenate([both[0], both[0] - both[1]])
 
         whole, corrected, half = jackknifed(groups, of, [48] * 12 + [24])

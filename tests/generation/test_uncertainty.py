@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from oracles.intervals import half_width, pseudo_values
 
 from interp.analyses.generation import study, text_metrics
 from interp.analyses.generation.metrics import MEASURES, frequent_types, intervals
@@ -57,9 +57,7 @@ def test_intervals_are_those_of_leaving_out_each_prompt(each):
                 assert rows[["difference", "difference_low", "difference_high"]].isna().all(axis=None)
                 continue
             low, high = ends or ("difference_low", "difference_high")
-            pseudo = N * of[0] - (N - 1) * of[1:]
-            excess = np.nan_to_num(np.maximum(stats.kurtosis(pseudo), 0))
-            half = stats.t.ppf(0.975, 2 / (2 / (N - 1) + excess / N)) * stats.sem(pseudo)
+            half = half_width(pseudo_values(of[0], of[1:]))
             repeating = [(of[1:, REPETITION] < of[0, REPETITION]).sum() for of in (values, unscaled)]
             if max(repeating[: 1 + (name == "difference")]) < 5:
                 half[REPETITION] = np.nan

@@ -74,7 +74,3 @@ def test_an_example_is_the_last_section():
             _, _, last = inspect.getdoc(offered).partition("\nExamples:\n")
             assert last, name
             assert all(line.startswith("    ") or not line for line in last.splitlines()), name
-
-
-def test_there_are_some():
-    assert sum(len(example.examples) for name in ("interp.testing",) for example in examples(name)) > 5

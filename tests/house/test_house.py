@@ -143,11 +143,6 @@ PUBLIC = ["", ".analyses", *(f".{name}" for name in sorted(QUESTIONS)), ".corpor
 PUBLIC += [".passes", ".results"]
 
 
-def test_nothing_rides_in_the_attributes_of_a_table():
-    """pandas keeps `attrs` when a table is edited, so what they say need not be true of it."""
-    assert not [path for path in (ROOT / "interp").rglob("*.py") if ".attrs" in path.read_text(encoding="utf-8")]
-
-
 def test_every_module_says_what_it_offers():
     for name in graph():
         if name.endswith("__main__"):
@@ -189,6 +184,18 @@ def test_functions_fit_a_screen():
                     many.add(f"{module}.{node.name}")
     assert not long
     assert many == MANY_OPTIONS
+
+
+def test_oracles_know_nothing_of_interp():
+    """They import only libraries and each other; their functions and modules say what they are."""
+    for path in (ROOT / "tests" / "oracles").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        modules = {part.name for node in ast.walk(tree) if isinstance(node, ast.Import) for part in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        libraries = {*sys.stdlib_module_names, "numpy", "scipy", "torch", "oracles"}
+        assert {name.split(".")[0] for name in modules} <= libraries, path.name
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        assert all(map(ast.get_docstring, [tree, *functions])), path.name
 
 
 def test_lint_looks_at_the_sources_whatever_folders_lie_beside_them(tmp_path):

@@ -22,22 +22,6 @@ REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execut
 OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|mnt|private)/|[A-Z]:\\\\")
 
 
-def test_there_is_one_notebook_per_question():
-    names = {path.stem for path in NOTEBOOKS}
-    assert names == {
-        "tour",
-        "tour.ja",
-        "frequency",
-        "attention",
-        "sinks",
-        "encoding",
-        "directions",
-        "probing",
-        "published",
-        "recipes",
-    }
-
-
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request) -> Path:
     return request.param

@@ -77,7 +77,3 @@ def test_every_command_that_is_shown_exists():
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).is_file(), target
-
-
-def test_it_is_short():
-    assert len(README.splitlines()) < 120

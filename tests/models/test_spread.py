@@ -1,4 +1,4 @@
-"""A bridge on several devices gives the same numbers as on one; tests/devices.py imitates several devices."""
+"""A bridge on several devices gives the same numbers as on one; tests/support/devices.py imitates several devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

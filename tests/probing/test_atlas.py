@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from naming import naming
+from oracles import probing as oracle
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from toys import toy
@@ -76,12 +77,6 @@ def read_by_transformers(kind: str, directory: Any, rows: list[list[int]], where
     return {key: np.stack(values).reshape(-1, 2, values[0].size) for key, values in seen.items()}
 
 
-def top_of(t: np.ndarray) -> set[int]:
-    """The top 1 % by |t|, without units that are 0."""
-    order = np.argsort(-np.abs(t), kind="stable")[: max(1, len(t) // 100)]
-    return {int(i) for i in order if t[i] != 0}
-
-
 def t_of(x: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         t = stats.ttest_rel(x[:, 0], x[:, 1]).statistic
@@ -107,8 +102,8 @@ def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
         for task in "abc":
             mine = joined[numbers[task]]
             for part in range(FOLDS):
-                tops[task, part, 0] = top_of(t_of(mine[fold == part]))
-                tops[task, part, 1] = top_of(t_of(mine[fold != part]))
+                tops[task, part, 0] = oracle.top(t_of(mine[fold == part]))
+                tops[task, part, 1] = oracle.top(t_of(mine[fold != part]))
             n = max(1, joined.shape[2] // 100)
             overlap = np.mean([len(tops[task, p, 0] & tops[task, p, 1]) / n for p in range(FOLDS)])
             row = found.consistency.query("task == @task and of == @of").iloc[0]
@@ -169,8 +164,8 @@ def test_flipped_labels_are_pairs_with_their_sentences_swapped():
         swapped = swapped.astype(np.float64)
         for part in range(FOLDS):
             sets = found.sets["residual"][part, :, 1 + draw]
-            assert set(sets[0].tolist()) == top_of(t_of(swapped[fold == part]))
-            assert set(sets[1].tolist()) == top_of(t_of(swapped[fold != part]))
+            assert set(sets[0].tolist()) == oracle.top(t_of(swapped[fold == part]))
+            assert set(sets[1].tolist()) == oracle.top(t_of(swapped[fold != part]))
 
 
 def test_best_unit_is_chosen_on_one_part_and_measured_on_the_other():

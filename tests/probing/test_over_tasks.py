@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from oracles import probing as oracle
 from scipy import stats
 
 from interp.analyses.probing.over_tasks import (
@@ -98,17 +99,10 @@ def test_a_mean_over_pairs_by_brute_force():
         ([str(i) for i in range(12)], tasks(12)),
         (labels, Units.of(range(12), dict(enumerate(labels)))),
     ):
-        kinds = sorted(set(names), key=str)
-        blocks = {
-            (p, q): np.mean([matrix[i, j] for i in range(12) for j in range(12) if (names[i], names[j]) == (p, q)])
-            for p, q in itertools.permutations(kinds, 2)
-        }
-        without = [np.mean([x for pair, x in blocks.items() if kind not in pair]) for kind in kinds]
+        value, error = oracle.mean_over_pairs(matrix, names)
         mean = off_diagonal(matrix, units)
-        n = len(kinds)
-        error = math.sqrt((n - 1) / n * np.sum((np.array(without) - np.mean(without)) ** 2))
-        assert mean.value == pytest.approx(np.mean(list(blocks.values())))
-        assert mean.high - mean.value == pytest.approx(error * stats.t.ppf(0.975, n - 1))
+        assert mean.value == pytest.approx(value)
+        assert mean.high - mean.value == pytest.approx(error * stats.t.ppf(0.975, len(set(names)) - 1))
     assert left_out(np.arange(7.0)) != left_out(np.arange(7.0)), "NaN"
 
 
@@ -138,10 +132,7 @@ def test_what_lies_above_its_controls():
 def test_the_most_general_task_by_brute_force():
     matrix = np.random.default_rng(0).normal(size=(6, 6))
     names = list(PHENOMENA.values())
-    by_row = []
-    for row in range(6):
-        others = {name for name in names if name != names[row]}
-        by_row.append(np.mean([matrix[row, [name == other for name in names]].mean() for other in others]))
+    by_row = oracle.generality(matrix, names)
     best, mean, draws = most_general(matrix, Units.of(list(PHENOMENA), PHENOMENA))
     assert (best, mean.value) == (int(np.argmax(by_row)), pytest.approx(max(by_row)))
     assert mean.n == 2

@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from naming import naming
+from oracles import sentences as oracle
 from scipy import stats
 
 import interp
@@ -79,27 +80,18 @@ def by_token(one: SimpleNamespace, text: str, *, bos: bool = True, whole_words: 
     if one.tokenizer.mask_token_id is not None:
         return list(masked_in_turn(one, text, ids, whole_words))
     row = [one.tokenizer.bos_token_id, *ids] if bos else ids
-    log_p = one.hf(torch.tensor([row])).logits[0].log_softmax(-1)
-    scores = [float(log_p[t - 1, row[t]]) for t in range(1, len(row))]
-    if whole_words:
-        spaced = [i for token, i in one.tokenizer.get_vocab().items() if token[0] == "Ġ"]
-        for t in range(1, len(row)):
-            if t == len(row) - 1 or row[t + 1] in spaced:
-                scores[t - 1] += float(log_p[t, spaced].exp().sum().log())
-            if row[t] in spaced and t > 1:
-                scores[t - 1] -= float(log_p[t - 1, spaced].exp().sum().log())
-    return scores
+    log_p = one.hf(torch.tensor([row])).logits[0].log_softmax(-1).numpy()
+    if not whole_words:
+        return oracle.surprisal(log_p, row)
+    return oracle.by_word(log_p, row, [i for token, i in one.tokenizer.get_vocab().items() if token[0] == "Ġ"])
 
 
 def masked_in_turn(one: SimpleNamespace, text: str, ids: list[int], whole_words: bool) -> Iterator[float]:
     words = one.tokenizer(text, add_special_tokens=False).word_ids()
     for position, target in enumerate(ids):
         row = [one.tokenizer.cls_token_id, *ids, one.tokenizer.sep_token_id]
-        row[position + 1] = one.tokenizer.mask_token_id
-        if whole_words:
-            for later in range(position + 1, len(ids)):
-                if words[later] == words[position]:
-                    row[later + 1] = one.tokenizer.mask_token_id
+        for hidden in oracle.masked(position, words, whole_words=whole_words):
+            row[hidden + 1] = one.tokenizer.mask_token_id
         yield float(one.hf(torch.tensor([row])).logits[0, position + 1].log_softmax(-1)[target])
 
 

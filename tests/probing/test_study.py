@@ -19,6 +19,7 @@ import pytest
 import torch
 import transformers
 from naming import naming
+from oracles import probing as oracle
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
@@ -448,23 +449,19 @@ def test_overlap_by_brute_force() -> None:
     ).sample(frac=1, random_state=0)  # fmt: skip
     found = probing.overlap(neurons).set_index(["task_a", "task_b"])
     assert len(found) == 6
-    draws = 100_000
     for a, b in itertools.combinations(range(4), 2):
         names = (tasks[a], tasks[b])
         row: Any = found.loc[names] if names in found.index else found.loc[names[::-1]]
         A, B = set(np.flatnonzero(gate[a])), set(np.flatnonzero(gate[b]))
-        assert row["jaccard"] == pytest.approx(len(A & B) / len(A | B))
+        assert row["jaccard"] == pytest.approx(oracle.jaccard(A, B))
         u, v = gate[a] * weight[a], gate[b] * weight[b]
         if not (A and B):
             assert np.isnan(row["cosine"])
             assert row["expected"] == 0
             continue
         assert row["cosine"] == pytest.approx(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
-        order = rng.random((draws, d), dtype=np.float32).argsort(1)
-        shared = (order[:, : len(A)] < len(B)).sum(1)  # without loss of generality, B is the first ones
-        simulated = shared / (len(A) + len(B) - shared)
-        error = simulated.std() / np.sqrt(draws)
-        assert row["expected"] == pytest.approx(simulated.mean(), abs=4 * error)
+        mean, error = oracle.jaccard_by_chance(len(A), len(B), d, rng)
+        assert row["expected"] == pytest.approx(mean, abs=4 * error)
 
 
 @pytest.fixture(scope="module")

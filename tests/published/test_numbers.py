@@ -1,5 +1,6 @@
 """What interp measures on the published models, against plain transformers and brute force in float64."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import torch
 from einops import einsum, rearrange, repeat
 from naming import naming
+from oracles import encoding as of_encoding, frequency as of_frequency
 from published import SMOLLM2_GGUF
-from scipy.optimize import brentq
 from toys import SHARED
 
 import interp
@@ -182,11 +183,6 @@ def head(smol):
     return h, smol.plain.lm_head.weight.detach().double(), smol.batch.targets[smol.batch.read]
 
 
-def perplexity(log_p, targets):
-    scored = targets >= 0
-    return float((-log_p[scored].gather(1, targets[scored, None])).mean().exp())
-
-
 @torch.no_grad()
 def test_the_mean_input_of_the_unembedding_scaled(smol, head):
     h, W_U, targets = head
@@ -194,13 +190,12 @@ def test_the_mean_input_of_the_unembedding_scaled(smol, head):
     table = frequency.bias_effect(
         smol.model, smol.batches, unigram=counts, directions=["mean"], scales=(0, 0.5, 1), **QUIET
     ).kl
-    u = torch.from_numpy(counts / counts.sum())
-    seen = u > 0
+    u = counts / counts.sum()
     for row in table.itertuples():
         log_p = ((h + (row.scale - 1) * h.mean(0)) @ W_U.T).log_softmax(-1)
-        q = log_p.exp().mean(0)
-        assert row.kl_unigram_model == pytest.approx(float((u * (u / q).log())[seen].sum()), rel=1e-6)
-        assert row.perplexity == pytest.approx(perplexity(log_p, targets), rel=1e-6)
+        q = of_frequency.mean_distribution(log_p)
+        assert row.kl_unigram_model == pytest.approx(of_frequency.kl(u, q), rel=1e-6)
+        assert row.perplexity == pytest.approx(math.exp(of_encoding.loss(log_p, targets)), rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -213,13 +208,10 @@ def test_the_fit_of_token_probability(fit, head):
     h, W_U, _ = head
     alpha = (h @ W_U.T).softmax(-1).mean(0)
     np.testing.assert_allclose(fit.alpha, alpha, rtol=1e-4)
-    X = torch.cat([W_U, torch.ones(len(W_U), 1)], 1).numpy()
-    y = -np.log(alpha.numpy())
-    residual = y - X @ np.linalg.solve(X.T @ X, X.T @ y)
-    r2 = 1 - residual @ residual / ((y - y.mean()) ** 2).sum()
+    _, _, r2, adj_r2 = of_encoding.least_squares(W_U.numpy(), -np.log(alpha.numpy()))
     table = fit.regression.set_index("target").loc["-log alpha"]
     assert table["r2"] == pytest.approx(r2, abs=1e-6)
-    assert table["adj_r2"] == pytest.approx(1 - (1 - r2) * (len(y) - 1) / (len(y) - X.shape[1]), abs=1e-6)
+    assert table["adj_r2"] == pytest.approx(adj_r2, abs=1e-6)
 
 
 @torch.no_grad()
@@ -232,9 +224,10 @@ def test_pruning(smol, fit, head):
     pruned[:, removal_order(fit, "spearman")[: row.n_dims]] = 0
     whole, after = ((x @ W_U.T).log_softmax(-1) for x in (h, pruned))
     assert row.n_dims == round(0.3 * h.shape[1])
-    assert row.kl == pytest.approx(float((whole.exp() * (whole - after)).sum(-1).mean()), rel=1e-6)
-    assert row.top1_agreement == pytest.approx(float((whole.argmax(-1) == after.argmax(-1)).double().mean()), abs=1e-9)
-    assert row.perplexity == pytest.approx(perplexity(after, targets), rel=1e-6)
+    expected = of_encoding.pruning(whole, after, targets)
+    assert row.kl == pytest.approx(expected["kl"], rel=1e-6)
+    assert row.top1_agreement == pytest.approx(expected["top1_agreement"], abs=1e-9)
+    assert row.perplexity == pytest.approx(expected["perplexity"], rel=1e-6)
 
 
 @torch.no_grad()
@@ -249,11 +242,7 @@ def test_one_token_steered(smol, fit, head):
     shift = change[:, token].double().mean().item()
     assert (change[:, torch.arange(len(W_U)) != token] == 0).all()
     p = (h @ W_U.T).softmax(-1)[:, token].numpy()
-
-    def doubled(s):
-        return (p * np.exp(s) / (1 - p + p * np.exp(s))).mean() - 2 * p.mean()
-
-    assert shift == pytest.approx(brentq(doubled, 0, 10), abs=1e-4)
+    assert shift == pytest.approx(of_encoding.constant_shift(p, 2), abs=1e-4)
 
 
 @torch.no_grad()

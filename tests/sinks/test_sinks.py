@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 import torch
 from naming import naming
+from oracles import attention as oracle
+from oracles.intervals import half_width
 from toys import with_tables
 
 from interp import corpora, plots, sinks
@@ -61,11 +63,10 @@ def of_row(found, key, pattern, products, q, k, v, starts, epsilon, scale):
         viewers = np.flatnonzero(seen[:, n] & (np.arange(len(k)) >= first))
         if len(viewers) < instrument.FEWEST_QUERIES:
             continue
-        drawn, sizes = pattern[viewers, n].mean(), np.linalg.norm(q[viewers], axis=1)
-        along = products[viewers, n] / sizes / np.linalg.norm(k[n])
-        values = {"attention": [drawn], "rate": [drawn > epsilon], "uniform": [(1 / seen[viewers].sum(1)).mean()]}
-        values |= {"score": products[viewers, n] / scale, "cosine": along, "query_norm": sizes}
-        values |= {"key_norm": [np.linalg.norm(k[n])] * len(viewers), "value_norm": [np.linalg.norm(v[n])]}
+        values = oracle.sink(n, pattern, products, q, k, v, viewers)
+        values["score"] = [score / scale for score in values["score"]]
+        values["rate"] = [values["attention"][0] > epsilon]
+        values["uniform"] = [(1 / seen[viewers].sum(1)).mean()]
         here = found.setdefault((*key, int(starts[starts <= n].max())), {name: [] for name in values})
         for name, one in values.items():
             here[name].extend(one)
@@ -101,16 +102,13 @@ def test_the_gap_is_to_all_other_keys(load_toy):
 
 def test_intervals_leave_out_groups_of_texts(load_toy):
     """Forty rows make twenty groups of two, and the mean of twenty equal groups has the interval of Student's t."""
-    from scipy import stats
-
     model = load_toy("gpt2", dtype=torch.float64)
     _, cache = model.run_with_cache(IDS)
     patterns = torch.stack([cache["pattern", layer] for layer in range(2)], 1).detach().numpy()
     drawn = patterns[..., 8:, 0].mean(-1).reshape(20, 2, 2, 4).mean(1)
     observer = read(model, corpora.batches(model, IDS))
     first = observer.table.query("first_position == 0")
-    degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(drawn), 0) / 20)
-    half = stats.t.ppf(0.975, degrees) * stats.sem(drawn)
+    half = half_width(drawn)
     np.testing.assert_allclose(first["attention"], drawn.mean(0).ravel(), rtol=1e-6)
     np.testing.assert_allclose(first["attention_high"] - first["attention"], half.ravel(), rtol=1e-4)
     by_layer = observer.by_layer.query("first_position == 0")
@@ -227,19 +225,16 @@ class TestWriters:
             for tokens, mask in zip(batch.tokens, batch.mask, strict=True):
                 _, cache = model.run_with_cache(tokens[None, : int(mask.sum())])
                 states = [cache["blocks.0.hook_resid_pre"][0], *(cache["resid_post", i][0] for i in range(2))]
-                size = torch.stack(states).double().abs()
-                medians = size.flatten(1).quantile(0.5, dim=1, interpolation="lower")
-                massive = (size > 100) & (size > 1000 * medians[:, None, None])
-                peak = torch.where(massive, size, 0).amax(0)
-                for position, dim in peak.nonzero().tolist():
-                    state = int(torch.where(massive, size, 0)[:, position, dim].argmax())
+                arrays = torch.stack(states).double().numpy()
+                for position, dim in {place for x in arrays for place in oracle.massive(x)[0]}:
+                    state = oracle.peak(arrays, position, dim)
                     sign = states[state][position, dim].sign()
                     parts = {("embeddings", -1): states[0][position, dim]}
                     for i in range(state):
                         parts["attention", i] = cache["attn_out", i][0, position, dim]
                         parts["MLP", i] = cache["mlp_out", i][0, position, dim]
                     key = dim, int(position > 0)
-                    heights[key] = heights.get(key, 0) + float(peak[position, dim])
+                    heights[key] = heights.get(key, 0) + abs(arrays[state][position, dim])
                     for part, value in parts.items():
                         added[*key, *part] = added.get((*key, *part), 0) + float(sign * value)
         return {key: value / heights[key[:2]] for key, value in added.items()}

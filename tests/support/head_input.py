@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from oracles import frequency
 
 COUNTS = np.arange(67)
 U = COUNTS / COUNTS.sum()
@@ -37,7 +38,4 @@ def log_p_of(
 
 def kl_and_nll(log_p: torch.Tensor, ids: torch.Tensor) -> tuple[float, np.ndarray]:
     """KL(U‖q), and the NLL of the next token by position."""
-    q = log_p.exp().reshape(-1, log_p.shape[-1]).mean(0).numpy()
-    seen = U > 0
-    nll = -log_p[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
-    return (U[seen] * np.log(U[seen] / q[seen])).sum(), nll.numpy()
+    return frequency.kl(U, frequency.mean_distribution(log_p)), frequency.nll(log_p, ids)

@@ -14,7 +14,7 @@ from tokens_by_hand import rows
 
 from interp.testing import WORDS
 
-JAPANESE = (Path(__file__).parent / "japanese.txt").read_text(encoding="utf-8").splitlines()
+JAPANESE = (Path(__file__).parents[1] / "japanese.txt").read_text(encoding="utf-8").splitlines()
 ENGLISH = ["The cat sat by the door, and nobody saw it.", "It isn't mine. Whose is it?", "The boys saw the cat."] * 4
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}

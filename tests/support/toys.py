@@ -15,7 +15,7 @@ from interp.results.dense import Dense
 from interp.results.result import Result
 from interp.testing import randomise
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("INTERP_SHARED", ROOT.parent / "shared"))
 D_VOCAB = 67  # the vocabulary of `interp.testing.toy_tokenizer`
 SIZES: dict[str, Any] = {"vocab_size": D_VOCAB, "max_position_embeddings": 24, "hidden_size": 16}

@@ -33,8 +33,9 @@ _FORKS.set_forkserver_preload(
 @functools.cache
 def _started() -> None:
     """Start the process that others are forked from, which finds modules only by `PYTHONPATH`."""
+    folders = (".", "tools", "tests", "tests/support")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / folder) for folder in (".", "tools", "tests")))
+        patched.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / folder) for folder in folders))
         forkserver.ensure_running()
 
 
