@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import coverage
 import pytest
@@ -42,7 +43,7 @@ OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins tha
 LIBRARIES = ("torch", "transformers", "transformer_lens", "sklearn.decomposition", "scipy.stats", "pandas")
 """Imported once, before the processes that run tests are forked."""
 SURVIVORS = Path(__file__).with_name("survivors.txt")
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+SWAPS: dict[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mod,
     ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.And: ast.Or, ast.Or: ast.And,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

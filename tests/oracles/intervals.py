@@ -1,4 +1,4 @@
-"""Intervals from groups of texts: Student's t of equal groups, and the jackknife over groups (Busing et al. 1999)."""
+"""Intervals from groups of texts (Student's t, and the jackknife of Busing et al. 1999), and p of many tests."""
 
 import numpy as np
 from scipy import stats
@@ -35,3 +35,12 @@ def jackknife(whole: np.ndarray, others: np.ndarray, sizes: list[int]) -> tuple[
     corrected = n_groups * whole - sum((1 - m / n) * other for m, other in zip(sizes, others, strict=True))
     variance = (n_groups - 1) * np.var(others, axis=0)
     return corrected, stats.t.ppf(0.975, degrees(np.asarray(others))) * np.sqrt(variance)
+
+
+def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
+    """p adjusted for the false discovery rate: of the i-th smallest of n, min over j ≥ i of n p₍ⱼ₎ / j, at most 1."""
+    n, order = len(p), np.argsort(p)
+    adjusted = np.empty(n)
+    for i in range(n):
+        adjusted[order[i]] = min([1.0, *(n * p[order[j]] / (j + 1) for j in range(i, n))])
+    return adjusted
