@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from oracles import encoding as of_encoding, frequency as of_frequency
 
 import interp
 from interp import attention, corpora, encoding, frequency, generation, probing
@@ -50,21 +51,14 @@ def test_word_frequency(both):
     model, hf, read = both
     counts = np.arange(1, model.cfg.d_vocab + 1) % 97
     found = frequency.bias_effect(model, read, unigram=counts, biases=["ln"], scales=(0, 0.5, 1), **QUIET)
-    u = torch.from_numpy(counts / counts.sum())
+    u = counts / counts.sum()
+    targets = torch.cat([batch.targets[batch.read] for batch in read])
     for scale, kl, perplexity in found.kl[["scale", "kl_unigram_model", "perplexity"]].itertuples(index=False):
-        plain, total, nll, n = scaled(hf, scale), 0.0, 0.0, 0
-        for batch in read:
-            log_p = plain(batch.tokens, attention_mask=batch.mask).logits.log_softmax(-1)[batch.read]
-            target = batch.targets[batch.read]
-            total, n = total + log_p.exp().sum(0), n + len(log_p)
-            known = target >= 0
-            nll += -log_p[known].gather(1, target[known, None]).double().sum().item() / sum(
-                int((one.targets[one.read] >= 0).sum()) for one in read
-            )
-        q = total / n
-        expected = (u * (u / q).log())[u > 0].sum()
-        assert kl == pytest.approx(expected.item(), rel=1e-9)
-        assert perplexity == pytest.approx(np.exp(nll), rel=1e-9)
+        plain = scaled(hf, scale)
+        logits = torch.cat([plain(batch.tokens, attention_mask=batch.mask).logits[batch.read] for batch in read])
+        q = of_frequency.mean_distribution(logits.log_softmax(-1))
+        assert kl == pytest.approx(of_frequency.kl(u, q), rel=1e-9)
+        assert perplexity == pytest.approx(np.exp(of_encoding.loss(logits, targets)), rel=1e-9)
 
 
 @torch.no_grad()
@@ -122,14 +116,9 @@ def test_token_probability(gpt2):
     fit = encoding.fit(model, read, **QUIET)
     predicted = [hf(b.tokens, attention_mask=b.mask).logits.softmax(-1)[b.read] for b in read]
     alpha = torch.cat(predicted).mean(0)
-    X = hf.lm_head.weight
-    X = torch.cat([X, torch.ones(len(X), 1)], 1)
-    y = -alpha.log()
-    residual = y - X @ torch.linalg.lstsq(X, y).solution
-    n, d = X.shape
-    expected = 1 - (residual @ residual / (n - d)) / y.var()
+    _, _, _, adj_r2 = of_encoding.least_squares(hf.lm_head.weight.numpy(), -alpha.log().numpy())
     found = fit.regression.set_index("target")["adj_r2"]["-log alpha"]
-    assert found == pytest.approx(expected.item(), abs=1e-9)
+    assert found == pytest.approx(adj_r2, abs=1e-9)
 
 
 @torch.no_grad()
