@@ -40,7 +40,14 @@ ROOMS += ["cli/test_dry_run.py"]
 """Where the tests of measures are."""
 OPTIONS = ["-x", "-p", "no:cacheprovider", "-m", "not slow and not e2e and not published", "--jaxtyping-packages="]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that are imported with the libraries
-LIBRARIES = ("torch", "transformers", "transformer_lens", "sklearn.decomposition", "scipy.stats", "pandas")
+LIBRARIES = [
+    "torch",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformer_lens",
+    "sklearn.decomposition",
+    "scipy.stats",
+]
+LIBRARIES += ["pandas", "plotly.graph_objects", "hypothesis", "nbmake.pytest_plugin", "xdist.plugin"]
 """Imported once, before the processes that run tests are forked."""
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 SWAPS: dict[type[ast.AST], Any] = {

@@ -29,7 +29,7 @@ def rotation(cos: np.ndarray, sin: np.ndarray, d_head: int, *, adjacent: bool) -
 def contributions(
     x: np.ndarray, q: np.ndarray, W_K: np.ndarray, R: list[np.ndarray], sees: Callable[[int, int], bool]
 ) -> np.ndarray:
-    """C [head, m, n, j] = [W_K Rₙᵀ (Rₘ qₘ)]_j xₙ_j; NaN where query m does not see key n.
+    """C [head, m, n, j] = [W_K Rₙᵀ (Rₘ qₘ)]_j xₙ_j (Maruta and Matsuzaki, eq. 6); NaN where query m does not see key n.
 
     x [pos, d] is the input of the keys, or the part of it that counts, q [head, pos, d'], W_K [key head, d, d']. Head h
     reads key head h // (heads / key heads). Without RoPE, R = 1 and Σ_j C_j + qₘ·b_K is the score before ÷ √d'.

@@ -11,7 +11,7 @@ BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 
 
 def sampled_gate(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """z = clip(s̄, 0, 1), s̄ = s (ζ − γ) + γ, s = σ((log u − log(1 − u) + a) / β), u uniform (Louizos et al., eq. 10)."""
+    """z = clip(s̄, 0, 1), s̄ = s (ζ − γ) + γ, s = σ((log u − log(1 − u) + a) / β), u uniform (eqs. 10 and 11)."""
     s = torch.sigmoid((u.log() - (1 - u).log() + a) / BETA)
     return (s * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
 
