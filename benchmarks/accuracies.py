@@ -22,8 +22,8 @@ from scipy import stats
 
 import interp
 from interp.analyses.probing.judgements import judged
-from interp.analyses.probing.uncertainty import averaged, compared
 from interp.corpora import pairs
+from interp.instruments.uncertainty import averaged, compared
 from interp.passes.execution import execute
 
 TASKS, OF_POOL = 20, 200

@@ -15,8 +15,8 @@ from timing import Row, alternate, command, row
 
 from interp.analyses.probing.atlas.reading import FLIPS, FOLDS, sample
 from interp.analyses.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
-from interp.analyses.probing.states import state_rows
 from interp.corpora import pairs
+from interp.corpora.positions import state_rows
 from interp.models.running import running
 from interp.passes.reading import forward, observe
 

@@ -18,9 +18,9 @@ from interp.analyses.probing.equivalence import CHANCE, random_sets
 from interp.analyses.probing.findings import concentrated
 from interp.analyses.probing.group import Group
 from interp.analyses.probing.rotations import haar, rotated, rotations
-from interp.analyses.probing.splits import of_equal_size, split_tasks
 from interp.analyses.probing.states import States
 from interp.corpora import pairs
+from interp.corpora.splits import of_equal_size, split_tasks
 
 PAIRS = 200
 STATES = (9, 15, 21, 27)

@@ -25,10 +25,10 @@ from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.metrics import intervals
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
-from interp.analyses.probing.uncertainty import averaged
 from interp.instruments.controls import DirectionKind, random_directions, spearman_of
 from interp.instruments.measures import correlations
 from interp.instruments.predictions import MeanPredictions, Variant
+from interp.instruments.uncertainty import averaged
 from interp.models.embeddings import Embeddings
 from interp.passes.reading import observe
 from interp.results.findings import Finding, Verdict

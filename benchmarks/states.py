@@ -17,9 +17,10 @@ from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
 
 from interp import probing
-from interp.analyses.probing.states import batches_of, state_rows
+from interp.analyses.probing.states import batches_of
 from interp.corpora import pairs
 from interp.corpora.batching import Batch
+from interp.corpora.positions import state_rows
 
 STATES = "every hidden state at an appended EOS"
 

@@ -9,14 +9,14 @@ from typing import Any
 from interp import corpora
 from interp.analyses.declare import Analysis, kinds, named, taken
 from interp.analyses.generation import prompts
-from interp.analyses.probing.splits import split_tasks
-from interp.analyses.probing.states import state_rows
 from interp.analyses.registry import BUNDLED_PAIRS, ReportOptions, analyses, left_out, remove_others, saved_names
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import word_frequencies
 from interp.corpora.frames import settled_bos
+from interp.corpora.positions import state_rows
 from interp.corpora.sources import Source
+from interp.corpora.splits import split_tasks
 from interp.models.sites import Model, is_encoder
 from interp.passes import distributed
 from interp.passes.execution import Passes, asks, side_by_side

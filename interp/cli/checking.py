@@ -71,9 +71,9 @@ def check(
 
 def _sentences(model: Any) -> dict[str, str]:
     """How a model reads a sentence, and at which token probes read it."""
-    from interp.analyses.probing.options import Position
-    from interp.analyses.probing.states import frame_of, state_rows
+    from interp.corpora.positions import frame_of, state_rows
     from interp.models.sites import is_encoder
+    from interp.support.choices import Position
 
     if model.tokenizer is None:
         return {"sentences": "this model has no tokenizer"}

@@ -11,6 +11,7 @@ from . import (
     logits as logits,
     massive as massive,
     measures as measures,
+    over_tasks as over_tasks,
     predictions as predictions,
     profile as profile,
     prompts as prompts,
@@ -19,5 +20,6 @@ from . import (
     shares as shares,
     sinks as sinks,
     sums as sums,
+    uncertainty as uncertainty,
     validation as validation,
 )

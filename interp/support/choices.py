@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, TypeVar
 
-__all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Rule", "Scaled", "Several"]
-__all__ += ["Spread", "Weights", "listed"]
+__all__ = ["Average", "Backend", "Bias", "Bos", "Direction", "Dtype", "Layout", "Mode", "Position", "Rule", "Scaled"]
+__all__ += ["Several", "Spread", "Weights", "listed"]
 __dir__ = __all__.copy
 
 _T = TypeVar("_T")
@@ -30,6 +30,8 @@ Spread: TypeAlias = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 """How accelerate divides a model among GPUs."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
+Position: TypeAlias = Literal["eos", "last", "mean", "cls"]
+"""Where the vector of a sentence is read: at the token that ends it, its last own token, [CLS], or all, as a mean."""
 Rule: TypeAlias = Literal["robust", "sd"]
 """How outliers are found: by median and MAD over dimensions, or by mean and SD."""
 Weights: TypeAlias = Literal["mean", "attention"]

@@ -16,8 +16,8 @@ from naming import naming
 import interp
 from interp import corpora
 from interp.analyses.probing.scores import word_surprisal
-from interp.analyses.probing.states import state_rows
 from interp.corpora.frames import Frame, settled_bos
+from interp.corpora.positions import state_rows
 from interp.corpora.sentences import packed_rows, sentence_rows, text_rows
 from interp.models.views import Tokens
 from interp.testing import toy_decoder, toy_tokenizer

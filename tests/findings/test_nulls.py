@@ -15,7 +15,7 @@ from interp.analyses.encoding.twins import twin_rows
 from interp.analyses.generation.findings import diverse
 from interp.analyses.generation.metrics import intervals
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
-from interp.analyses.probing.uncertainty import averaged
+from interp.instruments.uncertainty import averaged
 from interp.passes.reading import observe
 from interp.results.findings import Finding
 from interp.testing import toy_decoder

@@ -8,7 +8,7 @@ import pytest
 from oracles import probing as oracle
 from scipy import stats
 
-from interp.analyses.probing.over_tasks import (
+from interp.instruments.over_tasks import (
     Units,
     apart,
     judged_over,

@@ -24,10 +24,10 @@ from interp.analyses.probing import fitting
 from interp.analyses.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
 from interp.analyses.probing.group import words_right
 from interp.analyses.probing.sparse import SparseProbe
-from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States
 from interp.analyses.probing.sweeps import _agreement
 from interp.corpora import pairs
+from interp.corpora.splits import split_tasks
 
 
 def toy_pairs(n=12, task="t"):

@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 from interp.analyses.probing.findings import concentrated
 from interp.analyses.probing.rotations import ROTATED, haar, rotations
 from interp.analyses.probing.shared import transfer_of_words
-from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States
-from interp.analyses.probing.uncertainty import share_interval
 from interp.corpora.pairs import COLUMNS
+from interp.corpora.splits import split_tasks
+from interp.instruments.uncertainty import share_interval
 
 
 def states_of(vectors: np.ndarray, **settings: str) -> States:

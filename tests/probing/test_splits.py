@@ -13,10 +13,10 @@ import interp
 from interp import probing
 from interp.analyses.probing.atlas import reading
 from interp.analyses.probing.shared import general
-from interp.analyses.probing.splits import split_tasks, used_pairs
 from interp.analyses.probing.states import States
-from interp.analyses.probing.uncertainty import wilson
 from interp.corpora import controls, pairs
+from interp.corpora.splits import split_tasks, used_pairs
+from interp.instruments.uncertainty import wilson
 from interp.testing import toy_decoder
 
 QUIET: dict[str, Any] = {"progress": False}

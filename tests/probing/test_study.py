@@ -30,11 +30,11 @@ from interp.analyses.probing.atlas.tables import Atlas
 from interp.analyses.probing.fitting import fit_sparse
 from interp.analyses.probing.probes import Probe
 from interp.analyses.probing.sparse import SparseProbe
-from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States
 from interp.analyses.probing.untrained import TWINS
 from interp.cli import main
 from interp.corpora import pairs
+from interp.corpora.splits import split_tasks
 
 KINDS = ("gpt2", "llama", "bert")
 LAYERS, WIDTH = 2, 16

@@ -15,14 +15,15 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from interp import probing
-from interp.analyses.probing import equivalence, uncertainty
+from interp.analyses.probing import equivalence
 from interp.analyses.probing.group import Group
 from interp.analyses.probing.sparse import SparseProbe
-from interp.analyses.probing.splits import Split
 from interp.analyses.probing.states import States
 from interp.analyses.probing.sweeps import Sweep
 from interp.analyses.probing.untrained import worth
 from interp.corpora.pairs import COLUMNS
+from interp.corpora.splits import Split
+from interp.instruments import uncertainty
 
 # Proportions and differences
 

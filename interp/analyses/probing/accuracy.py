@@ -15,11 +15,11 @@ from interp.analyses.probing.judgements import by_task, judged
 from interp.analyses.probing.options import Score
 from interp.analyses.probing.probes import Probe, check_probe
 from interp.analyses.probing.scores import Sentences, scored
-from interp.analyses.probing.splits import split_tasks
 from interp.corpora import batches, token_classes
 from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
+from interp.corpora.splits import split_tasks
 from interp.hooks import ablate_dims
 from interp.instruments.profile import DimensionProfile
 from interp.models.running import resolved, running
@@ -78,8 +78,8 @@ def minimal_pair_accuracy(
     Returns one row per score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
     difference, difference_low, difference_high, p, p_adjusted, n_pairs). The accuracy has Wilson's 95 % interval. Its
     difference from the accuracy by the first score has an adjusted interval over pairs and McNemar's exact test, with p
-    adjusted over the tasks of a score (see `interp.probing.uncertainty`). For these, pairs that share a sentence count
-    as one.
+    adjusted over the tasks of a score (see `interp.instruments.uncertainty`). For these, pairs that share a sentence
+    count as one.
 
     Raises ValueError for a table without BLiMP's columns, if no pairs are left, and for unknown or repeated scores;
     TypeError for a table with a missing UID; and the errors of `sentence_scores`.

@@ -12,8 +12,8 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.analyses.probing.over_tasks import FEWEST_PAIRED, Mean, Units, judged_over, left_out, mean_over
 from interp.analyses.probing.rotations import LEAST_DENSE
+from interp.instruments.over_tasks import FEWEST_PAIRED, Mean, Units, judged_over, left_out, mean_over
 from interp.results.findings import Finding
 from interp.results.verdicts import FEWEST_CONTROLS, Control, reaching, smallest
 from interp.support.words import count, printed

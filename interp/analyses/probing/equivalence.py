@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 
 from interp.analyses.probing.group import Group, dense_on, ranked
-from interp.analyses.probing.uncertainty import ENDS, resampled, share_interval
+from interp.instruments.uncertainty import ENDS, resampled, share_interval
 
 __all__ = ["above_chance", "grid", "n_top", "random_sets", "reach"]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.analyses.probing.over_tasks import (
+from interp.analyses.probing.rotations import LEAST_DENSE
+from interp.instruments.over_tasks import (
     Mean,
     Units,
     apart,
@@ -17,7 +18,6 @@ from interp.analyses.probing.over_tasks import (
     most_general,
     off_diagonal,
 )
-from interp.analyses.probing.rotations import LEAST_DENSE
 from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, Control, smallest
 from interp.support.words import count, printed
@@ -173,7 +173,7 @@ def held(transfer: pd.DataFrame, l0_strength: float, phenomena: Mapping[Any, Any
 
 def some_general(transfer: pd.DataFrame, l0_strength: float, phenomena: Mapping[Any, Any]) -> Iterator[Finding]:
     """Whether the sparse probes of any task are right on the pairs of others, and more so than a bag of words, from the
-    table `transfer`; see `interp.probing.over_tasks.most_general`."""
+    table `transfer`; see `interp.instruments.over_tasks.most_general`."""
     (_, matrix, units), *_ = _across(transfer, l0_strength, phenomena)
     tasks = transfer["test_task"].unique()
     measures = {"": (matrix - 0.5, "minus ½")}

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from interp.analyses.probing.fitting import fit_dense, welch
 from interp.analyses.probing.options import Control, Scaling
-from interp.analyses.probing.splits import Split
-from interp.analyses.probing.uncertainty import share_interval
+from interp.corpora.splits import Split
+from interp.instruments.uncertainty import share_interval
 
 __all__ = ["Group", "by_group", "dense_on", "hits", "ranked", "words_right"]
 

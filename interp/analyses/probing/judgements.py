@@ -8,10 +8,10 @@ import pandas as pd
 
 from interp.analyses.probing.options import Score
 from interp.analyses.probing.scores import Sentences, TokenScores, sentence_scores
-from interp.analyses.probing.splits import used_pairs
-from interp.analyses.probing.uncertainty import averaged, compared, counted, wilson
 from interp.corpora.pairs import check_pairs, sentences_of
 from interp.corpora.sentences import sentence_rows
+from interp.corpora.splits import used_pairs
+from interp.instruments.uncertainty import averaged, compared, counted, wilson
 from interp.models.shapes import Shape
 from interp.models.sites import Model, view
 from interp.passes.budget import Pass
@@ -31,7 +31,7 @@ def judged(
 ) -> Passes[pd.DataFrame]:
     """Whether the good sentence of each pair has the higher score (ties count as wrong), as 1 or 0, with one row per
     pair (task, pair, group) and one column per score. `pair` is its row in the table, and `group` that of
-    `interp.probing.splits.used_pairs`, which leaves out pairs that cannot be judged or are repeated.
+    `interp.corpora.splits.used_pairs`, which leaves out pairs that cannot be judged or are repeated.
 
     Raises ValueError if no pairs are left.
     """
@@ -90,8 +90,8 @@ def by_task(right: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_tasks(right: pd.DataFrame, phenomena: Mapping[Any, Any]) -> pd.DataFrame:
-    """The accuracies as means over tasks (see `interp.probing.uncertainty.averaged`), and the number of tasks on which
-    a score judges better or worse than the first one."""
+    """The accuracies as means over tasks (see `interp.instruments.uncertainty.averaged`), and the number of tasks on
+    which a score judges better or worse than the first one."""
     hits = _independent(right)
     against = _against_first(right)
     means, differences = averaged(hits, against, phenomena)

@@ -4,12 +4,11 @@ from typing import Any, Literal, get_args
 
 from interp.analyses.declare import Analysis, option, option_class
 from interp.analyses.options import PairOptions
-from interp.support.choices import Several
+from interp.support.choices import Position, Several
 
-__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "ROTATIONS", "SEEDS", "STEPS", "Control", "Method", "Position"]
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "ROTATIONS", "SEEDS", "STEPS", "Control", "Method"]
 __all__ += ["ProbingOptions", "Scaling", "Score"]
 
-Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]
 Scaling = Literal["standard", "rms", "none"]

@@ -8,12 +8,12 @@ import pandas as pd
 from interp.analyses.probing import across_tasks, figures as plots
 from interp.analyses.probing.atlas import figures as atlas_plots
 from interp.analyses.probing.tables import ProbingStudy
-from interp.analyses.probing.uncertainty import averaged
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, run_styles
+from interp.instruments.uncertainty import averaged
 from interp.support.words import count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]

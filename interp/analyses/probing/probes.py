@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.analyses.probing.states import state_rows
 from interp.analyses.probing.sweeps import Sweep, check_neurons
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
+from interp.corpora.positions import state_rows
 from interp.models.edits import Edit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name

@@ -21,9 +21,9 @@ from tqdm.auto import tqdm
 from interp.analyses.probing.fitting import fit_dense
 from interp.analyses.probing.group import Group, dense_on, ranked
 from interp.analyses.probing.options import ROTATIONS
-from interp.analyses.probing.splits import of_equal_size, split_tasks
 from interp.analyses.probing.states import States
-from interp.analyses.probing.uncertainty import share_interval
+from interp.corpora.splits import of_equal_size, split_tasks
+from interp.instruments.uncertainty import share_interval
 from interp.support.checks import whole_number
 
 __all__ = ["LEAST_DENSE", "ROTATED", "haar", "rotated", "rotations"]

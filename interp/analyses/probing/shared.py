@@ -16,10 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from interp.analyses.probing.fitting import fit_dense, fit_sparse
 from interp.analyses.probing.group import Group, by_group, hits
 from interp.analyses.probing.options import STEPS, Scaling
-from interp.analyses.probing.splits import Split, of_equal_size, split_tasks
 from interp.analyses.probing.states import States
 from interp.analyses.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_scaling
 from interp.corpora.pairs import sentences_of
+from interp.corpora.splits import Split, of_equal_size, split_tasks
 from interp.support.choices import Several, listed
 
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer", "transfer_of_words"]
@@ -193,7 +193,7 @@ def general(
     BLiMP's `field` and `linguistics_term`), always without the task itself. Each task contributes 100 training pairs,
     or all if it has fewer. States are standardised with the mean and SD of all these pairs, including the sentences of
     the left-out task, but not its labels. A sentence that several tasks have is never both trained on and tested
-    (`interp.probing.splits`).
+    (`interp.corpora.splits`).
 
     Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength,
     accuracy, pair_accuracy, n_open), with one row per set that has any task.

@@ -13,17 +13,17 @@ import pandas as pd
 import torch
 import xxhash
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.analyses.probing.options import Position
 from interp.corpora.batching import Batch
-from interp.corpora.frames import frame, settled_bos, tokenizer_of
+from interp.corpora.frames import settled_bos, tokenizer_of
 from interp.corpora.pairs import check_pairs, sentences_of
-from interp.corpora.sentences import encode, sentence_rows, together
+from interp.corpora.positions import frame_of, read_at, state_rows
+from interp.corpora.sentences import encode, together
 from interp.corpora.tokens import Counted
-from interp.models.identity import check_weights, config_hash, weight_hash
+from interp.models.identity import config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
 from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, check_model, depth, is_encoder, state_name
@@ -32,12 +32,12 @@ from interp.passes.budget import Pass
 from interp.passes.checkpoint import Checkpoint, identity, is_finished
 from interp.passes.contexts import LargestTokens
 from interp.passes.reading import TOKENS_AT_ONCE, forward
-from interp.support.checks import check_choice, warn, whole_number
-from interp.support.choices import Bos, Several, listed
+from interp.support.checks import check_choice, whole_number
+from interp.support.choices import Bos, Position, Several, listed
 from interp.support.disk import uninterrupted
 from interp.support.paths import local_path
 
-__all__ = ["States", "batches_of", "collect", "collect_cost", "frame_of", "read_at", "state_rows", "stored_type"]
+__all__ = ["States", "batches_of", "collect", "collect_cost", "stored_type"]
 __dir__ = __all__.copy
 
 SENTENCES_PER_SHARD = 8_192
@@ -187,40 +187,6 @@ def _numbers(model: Model, states: Several[int] | None) -> list[int]:
     return numbers
 
 
-def state_rows(model: Model, sentences: Sequence[str], position: Position, *, bos: Bos = "auto") -> list[list[int]]:
-    """The token ids of every sentence, with the special tokens that its states are read with.
-
-    Raises the errors of `collect`.
-    """
-    check_weights(model)
-    if position == "cls" and not is_encoder(model):
-        raise ValueError("position 'cls' is for encoders; a causal model's first token does not see the sentence")
-    end = [_end(tokenizer_of(model))] if position == "eos" and not is_encoder(model) else []
-    return sentence_rows(model, sentences, bos=bos, end=end)
-
-
-def frame_of(model: Model, row: list[int], position: Position, bos: Bos) -> dict[str, str | None]:
-    """The tokens before each sentence, and the token at which it is read: a special one, or that of its position."""
-    name = tokenizer_of(model).convert_ids_to_tokens
-    begins = row[: len(frame(model, bos).alone[0])]
-    index = {"cls": 0, "eos": -1}.get(position)
-    read_at = {"last": "the last token of the sentence", "mean": "the mean over all tokens"}
-    return {
-        "begins_with": " ".join(name(begins)) or None,
-        "read_at": read_at.get(position) or name([row[index or 0]])[0],
-    }
-
-
-def _end(tokenizer: Any) -> int:
-    for name in ("eos", "sep", "bos", "pad"):
-        if (token_id := getattr(tokenizer, f"{name}_token_id")) is not None:
-            if name != "eos":
-                token = getattr(tokenizer, f"{name}_token")
-                warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead")
-            return int(token_id)
-    raise ValueError("this tokenizer has no token to append; choose position='last' or 'mean'")
-
-
 def _read(
     model: Model,
     rows: list[list[int]],
@@ -298,12 +264,6 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
     by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for group in together(by_length, lambda i: len(rows[i]), TOKENS_AT_ONCE):
         yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
-
-
-def read_at(model: Model, mask: Int[Tensor, "batch pos"], position: Position) -> Int[Tensor, " batch"]:
-    """The position at which each row is read; for `mean`, its last position."""
-    last = mask.sum(1) - 1
-    return {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
 
 
 def _recipe(

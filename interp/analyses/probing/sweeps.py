@@ -20,8 +20,8 @@ from interp.analyses.probing.fitting import Tick, check_l0_strengths, fit_dense,
 from interp.analyses.probing.group import Group, dense_on, ranked, words_right
 from interp.analyses.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Scaling
 from interp.analyses.probing.rotations import haar
-from interp.analyses.probing.splits import Split, of_equal_size, split_tasks, used_pairs
 from interp.analyses.probing.states import States
+from interp.corpora.splits import Split, of_equal_size, split_tasks, used_pairs
 from interp.passes.checkpoint import Checkpoint, is_finished, kept_each
 from interp.results.result import Result
 from interp.support.checks import check_choice, check_choices, check_seed, check_table, warn, whole_number
@@ -47,8 +47,8 @@ class Sweep(Result):
       pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
       expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:welch` and C to `dense`; each is
       missing for the other methods. low and high are Wilson's 95 % intervals
-      (`interp.probing.uncertainty.share_interval`). rms is the root mean square of the training states, in the model's
-      unit, over sentences and dimensions.
+      (`interp.instruments.uncertainty.share_interval`). rms is the root mean square of the training states, in the
+      model's unit, over sentences and dimensions.
     - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs, p
       adjusted over the dimensions of a task and state (Benjamini and Hochberg), the `l0` probe with the first seed and
       λ = .2 (or the nearest λ), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
@@ -111,7 +111,7 @@ def sweep(
 
     Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed. Pairs that share a sentence stay
     together, and pairs that the model cannot tell apart, or that are repeated, are left out; see
-    `interp.probing.splits`. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether
+    `interp.corpora.splits`. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether
     good is above bad; equal scores count half). `bag_of_words` is the accuracy of an L2 logistic regression on word
     counts with the same split. There are two controls. `flip` swaps labels within half of the pairs, so that nothing
     can be learned except the sentences themselves. `rotation` fits `l0` and `topk` in a random orthogonal basis of the

@@ -20,11 +20,9 @@ from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
 from interp.analyses.probing.judgements import by_task, check_judged, judged, judged_cost, over_tasks, unjudged
 from interp.analyses.probing.options import KS, ROTATIONS, ProbingOptions, Scaling, Score
-from interp.analyses.probing.over_tasks import Units
 from interp.analyses.probing.probes import pair_scores, probe
 from interp.analyses.probing.rotations import rotations
 from interp.analyses.probing.shared import GENERAL, TRANSFER, general, overlap, transfer, transfer_of_words
-from interp.analyses.probing.splits import split_tasks
 from interp.analyses.probing.states import States, collect, collect_cost, stored_type
 from interp.analyses.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
 from interp.analyses.probing.untrained import BY_STATE, TWINS, beside, by_chance, largest_k, of_twins
@@ -32,6 +30,8 @@ from interp.corpora import pairs as minimal_pairs
 from interp.corpora.controls import Swap, controls_of
 from interp.corpora.pairs import PairTable, sentences_of
 from interp.corpora.sentences import sentence_rows
+from interp.corpora.splits import split_tasks
+from interp.instruments.over_tasks import Units
 from interp.models import untrained
 from interp.models.shapes import shape_with
 from interp.models.sites import Model, check_model
@@ -70,7 +70,7 @@ class ProbingStudy(Atlas, Sweep):
       pair by pair, and the number of tasks on which one is above or below the other according to `comparisons`, at an
       adjusted p of .05.
     - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task; see
-      `interp.probing.uncertainty.compared`.
+      `interp.instruments.uncertainty.compared`.
     - `untrained` (task, state, probe, control, draw, accuracy): the accuracy of the model's own probes (control `none`)
       and of those of three untrained models, by draw.
     - `transfer`, `general`, `overlap`, `ablation`, `rotations`: see the functions of these names. They and `untrained`
@@ -221,7 +221,7 @@ def study(
     """Collect states, fit probes with controls, and at one state study what tasks share and what ablation does.
 
     `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. Pairs that the model
-    cannot tell apart, or that are repeated, are left out; see `interp.probing.splits.used_pairs`. The best state is the
+    cannot tell apart, or that are repeated, are left out; see `interp.corpora.splits.used_pairs`. The best state is the
     one at which the dense probes (or else all probes) are most accurate on the validation pairs, averaged over tasks.
 
     For everything else see `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the

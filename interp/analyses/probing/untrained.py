@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.analyses.probing.equivalence import n_top
 from interp.analyses.probing.sweeps import SHOWN, SHOWN_L0_STRENGTH, Sweep, shown_l0_strength
-from interp.analyses.probing.uncertainty import averaged, compared, counted
+from interp.instruments.uncertainty import averaged, compared, counted
 
 __all__ = ["BY_STATE", "TWINS", "UNTRAINED", "beside", "by_chance", "largest_k", "of_twins", "worth"]
 

@@ -8,7 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from interp.analyses.probing.columns import KINDS, SWAPPED
-from interp.analyses.probing.over_tasks import (
+from interp.instruments.over_tasks import (
     FEWEST_PAIRED,
     Mean,
     Units,

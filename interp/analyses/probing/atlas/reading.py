@@ -19,12 +19,11 @@ from interp.analyses.probing.atlas.sums import (
 )
 from interp.analyses.probing.atlas.units import TaskUnits, task_units
 from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.options import Position
-from interp.analyses.probing.splits import UsedPairs, used_pairs
-from interp.analyses.probing.states import state_rows
 from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
+from interp.corpora.positions import state_rows
+from interp.corpora.splits import UsedPairs, used_pairs
 from interp.models.identity import weight_hash
 from interp.models.shapes import Shape
 from interp.models.sites import Model, is_encoder
@@ -32,7 +31,7 @@ from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
 from interp.passes.reading import TOKENS_AT_ONCE
 from interp.support.checks import check_choice, whole_number
-from interp.support.choices import Bos
+from interp.support.choices import Bos, Position
 
 __all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "atlas_cost", "sample", "unit_passes"]
 

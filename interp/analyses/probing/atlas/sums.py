@@ -20,13 +20,13 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.probing.options import Position
-from interp.analyses.probing.states import read_at
 from interp.corpora.batching import Batch, Batches
+from interp.corpora.positions import read_at
 from interp.models.sites import Model, Recipe, hook_name, state_name, view
 from interp.passes import moments
 from interp.passes.observers import Observer, fingerprint
 from interp.passes.reading import TOKENS_AT_ONCE
+from interp.support.choices import Position
 
 __all__ = ["BINS", "Of", "Place", "Scale", "UnitSums", "folds_of", "pair_batches", "places"]
 __all__ += ["scaled_bins", "signs_of"]

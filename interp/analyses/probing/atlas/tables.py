@@ -17,14 +17,13 @@ from interp.analyses.probing.atlas.sums import Of, Place, places
 from interp.analyses.probing.atlas.units import TaskUnits, kinds, shared
 from interp.analyses.probing.columns import MEANINGS
 from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.options import Position
-from interp.analyses.probing.over_tasks import left_out
 from interp.corpora.pairs import COLUMNS, check_pairs, name_of
+from interp.instruments.over_tasks import left_out
 from interp.models.sites import Model, check_model
 from interp.passes.execution import Passes, runs
 from interp.results.findings import Finding
 from interp.results.result import Result, provenance
-from interp.support.choices import Bos
+from interp.support.choices import Bos, Position
 
 __all__ = ["Atlas", "atlas_tables", "map_units", "phenomena"]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.analyses.probing.atlas.sums import Of, Place, UnitSums
 from interp.analyses.probing.equivalence import n_top
-from interp.analyses.probing.uncertainty import wilson
+from interp.instruments.uncertainty import wilson
 from interp.passes import moments
 
 __all__ = ["Kind", "TaskUnits", "auc", "auc_variance", "kinds", "paired_t", "shared", "task_units", "top"]

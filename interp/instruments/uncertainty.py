@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.analyses.probing.over_tasks import Units, mean_over
+from interp.instruments.over_tasks import Units, mean_over
 
 __all__ = ["ALPHA", "ENDS", "averaged", "compared", "counted", "difference_interval", "mcnemar", "resampled"]
 __all__ += ["share_interval", "wilson"]
@@ -100,8 +100,8 @@ def averaged(
     """Means over tasks of each column of `hits`, and of differences of two columns, by state: (state, probe, accuracy,
     low, high) and (state, probe, against, difference, low, high).
 
-    They are over phenomena, with 95 % intervals by `interp.probing.over_tasks.mean_over`. The accuracies of a single
-    task have intervals over its pairs, by `share_interval`.
+    They are over phenomena, with 95 % intervals by `interp.instruments.over_tasks.mean_over`. The accuracies of a
+    single task have intervals over its pairs, by `share_interval`.
 
     Args:
         phenomena: the phenomenon of each task, if it has one.
