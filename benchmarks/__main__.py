@@ -27,7 +27,7 @@ from interp.support.disk import replacing
 HERE = Path(__file__).parent
 KEPT = HERE / ".measured"
 NAMES = (
-    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
+    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "units",
     "generation", "report", "arrays", "size", "scaling", "growth", "dryrun", "topk", "published_models",
 )  # fmt: skip
 NEED_TL4 = ("topk",)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,9 @@ import torch
 from timing import markdown
 
 import interp
-from interp import encoding, frequency, probing
+from interp import encoding, frequency
 from interp.analyses.frequency.components import FrequencyWriters, writers as written
 from interp.corpora import pairs
-from interp.corpora.controls import Swap, swapped
 from interp.corpora.tokens import encode
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
@@ -203,9 +202,9 @@ def units() -> Rows:
     """The share of the top units that are found again on other pairs, and the AUC of the best unit."""
     table = pairs.load("bundled", limit=200)
     for name in ("tiny-gpt2", "tiny-bert", "llama-stories260k", "gpt2-yelp"):
-        units_map = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
-        again = units_map.found_again.set_index(["of", "control"])
-        area = units_map.separability.groupby(["of", "control"])["auc"].mean()
+        study = interp.units.study(interp.load(MODELS[name]), table, progress=False)
+        again = study.found_again.set_index(["of", "control"])
+        area = study.separability.groupby(["of", "control"])["auc"].mean()
         for kind in again.index.unique("of"):
             row = {"model": name, "kind": kind}
             for control in again.loc[kind].index:
@@ -214,12 +213,8 @@ def units() -> Rows:
             for control in again.loc[kind].index:
                 row[f"AUC, {control}"] = f"{area[kind, control]:.3f}"
             yield row
-        for finding in units_map.findings:
+        for finding in study.findings:
             print(f"{name}: {finding}\n")
-
-
-def _controls(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-    return {kind: swapped(table["UID"].unique(), swap=kind, n_per_task=200) for kind in get_args(Swap)}
 
 
 def _nearest(cosines: pd.DataFrame) -> str:

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from interp.analyses.encoding import findings as of_directions
 from interp.analyses.encoding.atlas.sources import Spread
 from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
-from interp.analyses.probing.atlas.findings import atlas_findings
-from interp.analyses.probing.atlas.reading import TaskKey
-from interp.analyses.probing.atlas.sums import Scale, UnitSums, folds_of, places, signs_of
-from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
-from interp.analyses.probing.atlas.units import task_units
+from interp.analyses.units.findings import unit_findings
+from interp.analyses.units.overlaps import unit_tables
+from interp.analyses.units.reading import TaskKey
+from interp.analyses.units.summary import task_units
+from interp.analyses.units.sums import Scale, UnitSums, folds_of, places, signs_of
 from interp.models.sites import Model
 from interp.results.findings import Verdict
 from interp.testing import toy_decoder
@@ -85,5 +85,5 @@ def units_of_grammar(rng: np.random.Generator, *, question: str, effect: float) 
             sums = sums_of(states)
             units[TaskKey(f"task {task}", control)] = task_units(sums)
     groups = pd.DataFrame({"UID": [f"task {task}" for task in range(TASKS)], "field": "", "linguistics_term": ""})
-    atlas = Atlas(provenance={}, **atlas_tables(units, sums.where, groups))
-    return next(finding.verdict for finding in atlas_findings(atlas, {}) if finding.question == question)
+    findings = unit_findings(unit_tables(units, sums.where, groups), {})
+    return next(finding.verdict for finding in findings if finding.question == question)

@@ -339,12 +339,12 @@ CELLS = [
     Cell("directions", _OVERLAP, "random ones", "null", partial(overlapping_directions, shared=False), 400),
     Cell("directions", _OVERLAP, "two in common", "planted", partial(overlapping_directions, shared=True), 100),
     *(
-        Cell("atlas of units", question, "no difference", "null",
+        Cell("units", question, "no difference", "null",
              partial(units_of_grammar, question=question, effect=0.0), 100)
         for question in UNITS
     ),
     *(
-        Cell("atlas of units", question, "6 units differ by 2 SDs", "planted",
+        Cell("units", question, "6 units differ by 2 SDs", "planted",
              partial(units_of_grammar, question=question, effect=2.0), 100)
         for question in UNITS
     ),

@@ -118,6 +118,11 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "transfer_matrix(study)": "Bright squares off the diagonal: a probe of one task reads another.",
             "general_probes(study)": "Above the dotted line, probes read a task that they have not seen.",
             "neuron_overlap(study)": "Bright squares: two tasks open the same gates more often than by chance.",
+        },
+    ),
+    "Units that tell good sentences from bad": (
+        'study = interp.load_result(run, "units")',
+        {
             "unit_consistency(study)": "Grammar above swapped words and flipped labels: its units are found again.",
             "unit_depth(study)": "A peak is where most of the top units are.",
             "unit_separability(study)": "A mark above its controls: a single unit tells good sentences from bad.",

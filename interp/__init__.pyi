@@ -20,6 +20,7 @@ from .analyses import (
     load_result as load_result,
     probing as probing,
     sinks as sinks,
+    units as units,
 )
 from .analyses.report import report as report
 from .models import load as load

@@ -33,13 +33,6 @@ from interp.analyses.encoding.figures import (
 from interp.analyses.frequency.figures import bias_curve, bias_ratio, frequency_writers, kl_by_scale, projection
 from interp.analyses.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.analyses.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
-from interp.analyses.probing.atlas.figures import (
-    pair_similarity,
-    shared_units,
-    unit_consistency,
-    unit_depth,
-    unit_separability,
-)
 from interp.analyses.probing.figures import (
     beyond_words,
     gate_agreement,
@@ -53,6 +46,13 @@ from interp.analyses.probing.figures import (
 )
 from interp.analyses.registry import analyses
 from interp.analyses.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
+from interp.analyses.units.figures import (
+    pair_similarity,
+    shared_units,
+    unit_consistency,
+    unit_depth,
+    unit_separability,
+)
 from interp.figures.views import show_images
 from interp.results.result import Result
 

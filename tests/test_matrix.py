@@ -18,8 +18,7 @@ from naming import naming
 from toys import every_table, toy
 
 import interp
-from interp import attention, controls, encoding, frequency, generation, hooks, probing, sinks
-from interp.analyses.probing.atlas.tables import Atlas
+from interp import attention, controls, encoding, frequency, generation, hooks, probing, sinks, units
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.instruments.prompts import Prompts
@@ -128,7 +127,7 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.permute_keys": lambda s: s.forward(hooks.permute_keys(s.model, range(9, -1, -1))),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
-    "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
+    "units.study": lambda s: units.study(s.model, s.pairs, **quiet),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
     "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, [s.sentence], **quiet),
@@ -179,14 +178,6 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """What is refused for each kind, and what its message names; everything else works."""
 
-ATLAS = {
-    "consistency": "task control of overlap expected null null_high p p_adjusted n_units n_top n_pairs",
-    "units": "task control of at unit t auc auc_error parts",
-    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
-    "phenomena": "of by within between difference low high p n_tasks n_groups",
-    "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
-    "similarity": "at task_a control_a task_b control_b cosine null_high",
-}
 CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_corrected delta_kl_low "
@@ -286,9 +277,16 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
         "contexts": "dim state rank activation before token after task pair sentence position",
-        **ATLAS,
     },
-    Atlas: ATLAS,
+    units.UnitStudy: {
+        "consistency": "task control of overlap expected null null_high p p_adjusted n_units n_top n_pairs",
+        "units": "task control of at unit t auc auc_error parts",
+        "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
+        "phenomena": "of by within between difference low high p n_tasks n_groups",
+        "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
+        "similarity": "at task_a control_a task_b control_b cosine null_high",
+        "tasks": "task field linguistics_term n_pairs",
+    },
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
@@ -406,7 +404,7 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    questions = ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks")
+    questions = ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks", "units")
     places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"

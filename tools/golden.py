@@ -23,15 +23,16 @@ ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("INTERP_SHARED", ROOT.parent / "shared"))
 STORIES = "llama-stories260k"
 MODELS = {
-    "tiny-gpt2": ("frequency", "generation", "encoding", "probing"),
-    "tiny-bert": ("frequency", "encoding", "probing"),
-    "SmolLM2-cut": ("frequency", "encoding", "probing"),
-    "MiniLM-cut": ("probing",),
-    STORIES: ("frequency", "encoding", "probing"),
+    "tiny-gpt2": ("frequency", "generation", "encoding", "probing", "units"),
+    "tiny-bert": ("frequency", "encoding", "probing", "units"),
+    "SmolLM2-cut": ("frequency", "encoding", "probing", "units"),
+    "MiniLM-cut": ("probing", "units"),
+    STORIES: ("frequency", "encoding", "probing", "units"),
 }
 """The questions that each model gets settings for. A question with settings must be one that it can answer."""
 BACKENDS = ("hooked", "bridge")
 REFUSED = {("MiniLM-cut", "bridge")}
+TASKS = ["determiner_noun", "reflexive_number", "reflexive_gender", "npi_ever", "npi_any", "transitivity"]
 SETTINGS: dict[str, dict[str, object]] = {
     "frequency": {"scales": [0, 0.5, 1]},
     "generation": {"n": 4, "new_tokens": 12, "decoders": ["greedy", "sample"], "scales": [0, 1], "batch_size": 4},
@@ -41,8 +42,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
     "probing": {
         "states": [1, 2], "steps": 300, "seeds": [0, 1], "l0_strengths": [0.2, 1], "ks": [1, 5],
-        "tasks": ["determiner_noun", "reflexive_number", "reflexive_gender", "npi_ever", "npi_any", "transitivity"],
+        "tasks": TASKS,
     },
+    "units": {"tasks": TASKS},
 }  # fmt: skip
 REPORT = ["report", "--more", "--limit", "24", "--context", "48", "--batch-size", "8", "--pair-limit", "30"]
 RUN = """

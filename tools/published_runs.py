@@ -46,6 +46,7 @@ attention --model MODEL {TEXT} --layout texts --out OUT/attention
 sinks --model MODEL {TEXT} --out OUT/sinks
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding
 probing --model MODEL --pairs bundled --limit 10 --states 2,4 --steps 50 --seeds 0 --out OUT/probing
+units --model MODEL --pairs bundled --limit 20 --out OUT/units
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 0/2 --out OUT/first
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 1/2 --out OUT/second
 merge OUT/first OUT/second

@@ -10,6 +10,7 @@ from . import (
     registry as registry,
     report as report,
     sinks as sinks,
+    units as units,
 )
 from .declare import Analysis as Analysis, option as option
 from .registry import load_result as load_result

@@ -196,8 +196,9 @@ class Analysis:
             the function first of all, by the command before it loads the model, and by `--dry-run`.
         impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
             model with these options, or None. See `left_out`.
-        unsuited: (model, batches of the text, and any of the options, by name) → the reason why the question cannot be
-            asked of this text, or None. The function raises ValueError with it; a report leaves the question out.
+        unsuited: (model, batches of the text or `PairTable`, and any of the options, by name) → the reason why the
+            question cannot be asked of what is read, or None. The function raises ValueError with it; a report leaves
+            the question out.
         lacks: (model, and any of the options, by name) → {part: reason} of what the result of a question that can be
             asked lacks, because of the model. See `left_out`.
         only_more: whether it is no part of a report without `--more`, unless `--settings` has options for it.
@@ -281,9 +282,9 @@ class Analysis:
             f"{self.name}: {part}": reason for part, reason in (_statement(self.lacks, options, model) or {}).items()
         }
 
-    def why_unsuited(self, model: Any, text: Any, options: Mapping[str, Any]) -> str | None:
-        """Why the question cannot be asked of a text, or None if it can."""
-        reason: str | None = _statement(self.unsuited, options, model, text)
+    def why_unsuited(self, model: Any, data: Any, options: Mapping[str, Any]) -> str | None:
+        """Why the question cannot be asked of a text or of pairs, or None if it can."""
+        reason: str | None = _statement(self.unsuited, options, model, data)
         return reason
 
     @property

@@ -26,7 +26,7 @@ __dir__ = __all__.copy
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
-OWN = ("frequency", "generation", "controls", "attention", "sinks", "encoding", "probing")
+OWN = ("frequency", "generation", "controls", "attention", "sinks", "encoding", "probing", "units")
 _OF_RESULTS = (
     "weight_hash architecture attention n_layers n_parameters active_hooks versions commit date caveats left_out "
     "quantised_from"

@@ -167,9 +167,10 @@ def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, di
 
 
 def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], chosen: Any) -> dict[str, str]:
-    """The analyses that cannot be asked of the text, and why."""
-    reading = {name: analysis for name, analysis in reported.items() if analysis.reads in ("text", "masked text")}
+    """The analyses that cannot be asked of the text or the pairs, and why."""
     reasons = {
-        name: analysis.why_unsuited(model, data[analysis.reads], chosen[name]) for name, analysis in reading.items()
+        name: analysis.why_unsuited(model, data[analysis.reads], chosen[name])
+        for name, analysis in reported.items()
+        if analysis.unsuited
     }
     return {name: reason for name, reason in reasons.items() if reason}

@@ -40,7 +40,7 @@ def check(
     questions = [name for name in analyses() if name not in absent]
     budget = budget_of_all(model, "bundled", options, absent)
     verdict, fits = budget.verdict(budget.run.available)
-    disk = sum(budget.numbers.get(name, 0) for name in ("states_bytes", "atlas_disk_bytes"))
+    disk = budget.numbers.get("states_bytes", 0)
     free = shutil.disk_usage(Path.cwd()).free
     facts = {
         "class": type(loaded).__name__,

@@ -29,7 +29,7 @@ __all__ = [
     "LOG",
 ]
 __all__ += ["SYMBOLS", "THIN", "TITLE_NAME", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
-__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent", "whole_ticks"]
+__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "spaced", "translucent", "whole_ticks"]
 
 Style: TypeAlias = dict[str, Any]
 """How something looks in every figure: its `name`, `color`, `dash`, `width` and `symbol`, or some of these."""
@@ -90,6 +90,11 @@ def plain(text: object) -> str:
     """Escape text, so that plotly shows it literally. It would otherwise interpret HTML in names, ticks and hover
     texts."""
     return escape(str(text), quote=False)
+
+
+def spaced(name: object) -> str:
+    """A name with spaces instead of underscores, as plotly shows it."""
+    return plain(name).replace("_", " ")
 
 
 def plain_token(token: Any) -> str:

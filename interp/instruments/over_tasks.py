@@ -17,6 +17,7 @@ from interp.support.words import count
 
 __all__ = ["FEWEST_PAIRED", "FEWEST_TASKS", "Mean", "Units", "apart", "judged_over", "left_out", "mean_over"]
 __all__ += ["most_general", "off_diagonal", "random_signs"]
+__dir__ = __all__.copy
 
 FEWEST_TASKS = 5
 """With fewer tasks (or phenomena), a mean over them has no interval."""

@@ -13,6 +13,7 @@ from interp.instruments.over_tasks import Units, mean_over
 
 __all__ = ["ALPHA", "ENDS", "averaged", "compared", "counted", "difference_interval", "mcnemar", "resampled"]
 __all__ += ["share_interval", "wilson"]
+__dir__ = __all__.copy
 
 RESAMPLES = 1_000
 ENDS = (0.025, 0.975)

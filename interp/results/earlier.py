@@ -13,14 +13,14 @@ class Moved(NamedTuple):
     Attributes:
         analysis: the analysis that it was part of.
         tables: the names that its tables had there.
-        absent: the columns of tables that there were not, which are empty.
+        columns: the columns that tables have today. A table that was not saved is empty.
         renamed: values that have another name now, by table and column.
         caveat: how its numbers differ from those of today.
     """
 
     analysis: str
     tables: Mapping[str, str]
-    absent: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Sequence[str]]
     renamed: Mapping[str, Mapping[str, Mapping[str, str]]]
     caveat: str
 
@@ -31,8 +31,8 @@ class Moved(NamedTuple):
         values: dict[str, Any] = {}
         for name, table in tables.items():
             values[name] = table.replace(self.renamed.get(name, {}))
-        for name, columns in self.absent.items():
-            values[name] = pd.DataFrame(columns=list(columns))
+        for name, columns in self.columns.items():
+            values[name] = values.get(name, pd.DataFrame()).reindex(columns=list(columns))
         caveats = [*provenance.get("caveats", []), self.caveat]
         values["provenance"] = dict(provenance, caveats=caveats)
         return values
@@ -42,7 +42,7 @@ MOVED = {
     "controls": Moved(
         analysis="frequency",
         tables={name: name for name in ("controls", "kl", "bands", "outlier_dims", "outliers")},
-        absent={},
+        columns={},
         renamed={},
         caveat="these random directions are from an earlier version of interp, which did not draw sums of output "
         "embeddings; run interp controls for a verdict",
@@ -53,11 +53,26 @@ MOVED = {
             "heads": "sinks", "rates": "sink_rates", "measures": "sink_summary", "dims": "sink_dims",
             "writers": "writers",
         },
-        absent={"draws": ["draw", "rate"]},
+        columns={"draws": ["draw", "rate"]},
         renamed={"measures": {"measure": {"direction_share": "direction_ratio"}}},
         caveat="these sinks are from an earlier version of interp, in which all queries counted and keys were not "
         "shuffled; run interp sinks for a verdict",
-    )
+    ),
+    "units": Moved(
+        analysis="probing",
+        tables={
+            name: name for name in (
+                "consistency", "units", "shared_units", "phenomena", "separability", "similarity", "tasks",
+            )
+        },
+        columns={
+            "units": ["task", "control", "of", "at", "unit", "t", "auc", "auc_error", "parts"],
+            "tasks": ["task", "field", "linguistics_term", "n_pairs"],
+        },
+        renamed={},
+        caveat="these units are from an earlier version of interp; in version 0.2 the intervals of the table phenomena "
+        "were bootstraps over tasks",
+    ),
 }  # fmt: skip
 """What was moved to an analysis of its own, by the name of that analysis."""
 

@@ -19,7 +19,8 @@ def checked(capsys, *arguments):
 
 def test_a_decoder_that_answers_everything(capsys):
     about = checked(capsys, "tiny-gpt2")
-    assert about["questions"] == ["frequency", "generation", "controls", "attention", "sinks", "encoding", "probing"]
+    questions = ["frequency", "generation", "controls", "attention", "sinks", "encoding", "probing", "units"]
+    assert about["questions"] == questions
     assert about["left_out"] == {}
     assert about["sentences"] == {"sentences": "<|endoftext|> before a sentence; probes read it at <|endoftext|>"}
     assert about["special_tokens"] == {"<|endoftext|>": 0}

@@ -120,6 +120,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
         "sinks",
         "encoding",
         "probing",
+        "units",
     ]
     assert asked["frequency"]["directions"] == ("mean", "slope")
     effect, drawn = found["frequency"], found["controls"]

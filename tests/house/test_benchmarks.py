@@ -86,7 +86,7 @@ def quick(name):
 
 @pytest.mark.e2e
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["atlas", "together"])
+@pytest.mark.parametrize("name", ["units", "together"])
 def test_benchmarks_print_their_rows(name):
     ratios = [row[column] for row in quick(name) for column in ("it / interp", "interp / forward") if row[column]]
     assert ratios
@@ -120,7 +120,7 @@ def test_what_an_interrupted_run_has_measured_is_kept_for_its_commit(tmp_path, m
     for name, value in {"KEPT": tmp_path, "commit": lambda: at[0], "measured": measured}.items():
         monkeypatch.setitem(once.__globals__, name, value)
     for at[0] in ("abc", "def", "abc", "abc-dirty", "abc-dirty"):
-        assert once("atlas", sys.executable) == [{"what": "atlas"}]
+        assert once("units", sys.executable) == [{"what": "units"}]
     assert [where for _, where in asked] == ["abc", "def", "abc-dirty", "abc-dirty"]
 
 

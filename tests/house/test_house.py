@@ -15,7 +15,8 @@ import interp
 
 HOME = Path(interp.__file__).parent
 QUESTIONS = {
-    f"analyses.{name}" for name in ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks")
+    f"analyses.{name}"
+    for name in ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks", "units")
 }
 LEVELS = (
     {"support"},
@@ -105,7 +106,7 @@ def test_no_circular_imports():
 
 def test_the_analyses_are_listed_once():
     """Only one file contains the names of all of them, so a new analysis is one folder and one line."""
-    names = ("frequency", "generation", "attention", "sinks", "encoding", "probing")
+    names = ("frequency", "generation", "attention", "sinks", "encoding", "probing", "units")
     lists = [
         path.relative_to(HOME).as_posix()
         for path in HOME.rglob("*.py")
@@ -155,7 +156,7 @@ def test_public_names_are_few():
     """This counts what the packages themselves offer; their modules offer more to developers who build on them."""
     modules = [importlib.import_module(f"interp{name}") for name in PUBLIC]
     offered = [getattr(module, name) for module in modules for name in module.__all__]
-    assert len({id(thing) for thing in offered if not isinstance(thing, ModuleType)}) <= 68
+    assert len({id(thing) for thing in offered if not isinstance(thing, ModuleType)}) <= 69
 
 
 MANY_OPTIONS = {

@@ -23,7 +23,7 @@ from interp.testing import randomise, toy_tokenizer
 
 RMS = {"hooks.scale_bias": NO_LN}
 IDS = torch.arange(7, 19)[None]
-SLOW = ("study", "frequency_neurons", "map_units")
+SLOW = ("study", "frequency_neurons")
 """Endings of functions that take seconds: for one kind only, because they ask what the others ask."""
 FUNCTIONS = [name for name in ANALYSES if name != "report.report"]  # which asks the others
 CELLS: list[Any] = [(kind, name) for kind in ("gpt2", "llama") for name in FUNCTIONS if not name.endswith(SLOW)]

@@ -87,7 +87,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
 FOR_DECODERS = {"MassiveWriters", "MeanParts", "NeuronEffects"}
 ELSEWHERE = {"HeadInputs", "Scale", "TokenScores", "UnitSums"}
 """Observers that keep every row, or read batches of their own: see tests/explorer/test_panels.py,
-tests/probing/test_atlas.py and test_scores.py."""
+tests/units/test_units.py and test_scores.py."""
 
 
 def all_observers() -> set[str]:

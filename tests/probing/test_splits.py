@@ -10,10 +10,10 @@ from naming import naming
 from sklearn.linear_model import LogisticRegression
 
 import interp
-from interp import probing
-from interp.analyses.probing.atlas import reading
+from interp import probing, units
 from interp.analyses.probing.shared import general
 from interp.analyses.probing.states import States
+from interp.analyses.units import reading
 from interp.corpora import controls, pairs
 from interp.corpora.splits import split_tasks, used_pairs
 from interp.instruments.uncertainty import wilson
@@ -217,7 +217,7 @@ def test_an_interval_of_judgements_is_over_groups() -> None:
         assert found[end] == pytest.approx(float(expected))
 
 
-# The atlas
+# Folds of units
 
 
 def test_a_group_is_in_one_fold_and_flipped_as_one() -> None:
@@ -261,21 +261,14 @@ def test_bundled_pairs_are_known_by_their_sentences() -> None:
 
 
 @pytest.mark.slow
-def test_renamed_and_edited_tasks_in_an_atlas() -> None:
+def test_renamed_and_edited_tasks_have_their_controls() -> None:
     model, own = interp.load("tiny-gpt2"), pairs.generate(n_per_task=12, tasks=["reflexive_number"])
-    quick: dict[str, Any] = {
-        "states": [6],
-        "methods": ["dense"],
-        "controls": ["none"],
-        "bos": True,
-        "atlas": True,
-        **QUIET,
-    }
-    plain, renamed = (probing.study(model, table, **quick) for table in (own, own.assign(UID="mine")))
+    quick: dict[str, Any] = {"bos": True, **QUIET}
+    plain, renamed = (units.study(model, table, **quick) for table in (own, own.assign(UID="mine")))
     assert renamed.provenance["corpus"] == "bundled pairs"
     pd.testing.assert_frame_equal(renamed.consistency, plain.consistency.assign(task="mine"))
     edited = own.assign(sentence_good="Now " + own["sentence_good"], sentence_bad="Now " + own["sentence_bad"])
     with pytest.warns(UserWarning, match="sentences of task 'reflexive_number' are not those of a bundled task, so"):
-        found = probing.study(model, edited, **quick)
+        found = units.study(model, edited, **quick)
     assert found.provenance["corpus"] == "12 minimal pairs"
     assert set(found.consistency["control"]) == {"none"}

@@ -26,7 +26,6 @@ from sklearn.linear_model import LogisticRegression
 import interp
 from interp import probing
 from interp.analyses.probing import ProbingStudy
-from interp.analyses.probing.atlas.tables import Atlas
 from interp.analyses.probing.fitting import fit_sparse
 from interp.analyses.probing.probes import Probe
 from interp.analyses.probing.sparse import SparseProbe
@@ -693,7 +692,7 @@ def test_study_has_every_table(
         assert set(columns.split()) <= set(part.columns), name
         assert len(part), name
     assert set(found.probes["control"]) == {"none", "flip", "rotation", "untrained"}
-    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views", "contexts", *Atlas.table_names()}
+    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views", "contexts"}
     state = found.provenance["state"]
     for name in ("transfer", "general", "overlap", "ablation", "views"):
         assert (found.tables[name]["state"] == state).all()

@@ -10,7 +10,6 @@ from .accuracy import (
     ablation_effect as ablation_effect,
     minimal_pair_accuracy as minimal_pair_accuracy,
 )
-from .atlas.tables import map_units as map_units
 from .probes import probe as probe, steer as steer, token_scores as token_scores
 from .scores import sentence_scores as sentence_scores
 from .shared import overlap as overlap, transfer as transfer

@@ -7,11 +7,11 @@ from scipy import stats
 
 from interp.analyses.probing import ProbingStudy
 from interp.analyses.probing.columns import TRAINED_ON
-from interp.analyses.probing.figures import DENSE, l0_styles, spaced, table_of
+from interp.analyses.probing.figures import DENSE, l0_styles, table_of
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series
 from interp.figures.figure import Figure
-from interp.figures.style import figure, plain
+from interp.figures.style import figure, plain, spaced
 from interp.instruments.over_tasks import FEWEST_PAIRED
 
 __all__ = ["general_probes", "neuron_overlap", "transfer_matrix"]

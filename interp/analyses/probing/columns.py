@@ -2,10 +2,8 @@
 
 from interp.results.columns import COMMON, Column
 
-__all__ = ["IN_PAPER", "KINDS", "MEANINGS", "SWAPPED", "TRAINED_ON"]
+__all__ = ["IN_PAPER", "MEANINGS", "TRAINED_ON"]
 
-KINDS = {"residual": "residual dimensions", "neurons": "MLP neurons", "heads": "dimensions of heads"}
-"""The kinds of units."""
 TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
 TRAINED_ON |= {"same_term": "the same term"}
 """The tasks that a general probe is trained on."""
@@ -17,17 +15,12 @@ _PROBE_WORD |= {
 }
 _METHOD_WORD = {"l0": "sparse", "bag_of_words": "bag of words", "random": "random dimensions"}
 _METHOD_WORD |= {"topk:welch": "top k (Welch)"}
-SWAPPED = {"words": "a swapped word", "numbers": "a swapped number"}
-"""What differs between the two sentences of a control pair, both of which are grammatical."""
 _CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
-_CONTROL_WORD |= SWAPPED
 _SCORE_WORD = {"per_token": "per token", "per_character": "per character"}
 _SCORE_WORD |= {"per_byte": "per byte"}
 _SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matched in perplexity"}
 
 MEANINGS = COMMON | {
-    "field": Column("field", "BLiMP's field of grammar, such as syntax or semantics."),
-    "linguistics_term": Column("phenomenon", "BLiMP's linguistics term."),
     "accuracy": Column("accuracy", "Share of test sentences, or of test pairs, that are judged correctly."),
     "model_accuracy": Column(
         "model's own accuracy", "Share of all pairs in which the model gives the good sentence the higher score."
@@ -49,9 +42,7 @@ MEANINGS = COMMON | {
     ),
     "l0_strength": Column("λ", "Weight of the loss relative to the number of open gates; a small λ opens few."),
     "k": Column("k", "Number of dimensions."),
-    "control": Column(
-        "control", "none; labels flipped; random basis; untrained model; or a task that is not grammar.", _CONTROL_WORD
-    ),
+    "control": Column("control", "none; labels flipped; random basis; or untrained model.", _CONTROL_WORD),
     "pair_accuracy": Column("pair accuracy", "Share of test pairs in which the good sentence scores higher."),
     "validation_accuracy": Column(
         "validation accuracy", "Accuracy on the pairs used for choosing, not those used for testing."
@@ -60,7 +51,7 @@ MEANINGS = COMMON | {
     "open_fraction": Column("open fraction", "Share of dimensions that the probe reads."),
     "n_test": Column("test sentences", "Number of test sentences; pairs that share a sentence count as one pair."),
     "rms": Column("RMS", "Root mean square of the training states before any scaling."),
-    "t": Column("t", "t statistic: of the differences within pairs, or Welch's, as the table says."),
+    "t": Column("t", "Welch's t statistic."),
     "gate": Column("gate", "0: closed; 1: open."),
     "weight": Column("weight", "Weight of the dimension in the probe."),
     "ratio": Column(
@@ -73,20 +64,7 @@ MEANINGS = COMMON | {
     "read_by": Column("read by", "Number of tasks whose sparse probe reads the neuron."),
     "text": Column("sentence", "Whether the sentence is good or bad, and its task."),
     "pair": Column("pair", "Row number in the table of pairs."),
-    "task_a": Column("task 1", "The first task."),
-    "task_b": Column("task 2", "The second task."),
-    "control_a": Column(
-        "control 1",
-        "none for a task itself; otherwise what is swapped in its control.",
-        _CONTROL_WORD,
-    ),
-    "control_b": Column(
-        "control 2",
-        "none for a task itself; otherwise what is swapped in its control.",
-        _CONTROL_WORD,
-    ),
     "jaccard": Column("Jaccard index", "Gates open in both, divided by gates open in either."),
-    "expected": Column("by chance", "Value expected for random sets of the same size."),
     "train_task": Column("trained on", "Task on which the probe was trained."),
     "test_task": Column("tested on", "Task whose test pairs the probe reads."),
     "trained_on": Column("trained on", "Which other tasks the probe was trained on.", TRAINED_ON),
@@ -113,21 +91,6 @@ MEANINGS = COMMON | {
     "untrained_accuracy": Column("of the top, untrained", "Accuracy of the top 1 % in the untrained model."),
     "sentence": Column("sentence", "Which sentence of the pair: good or bad."),
     "position": Column("position", "Position of the token in the sentence."),
-    "of": Column("kind", "Kind of unit: residual stream, MLP neurons, or outputs of attention heads.", KINDS),
-    "at": Column("at", "Where it is: the hidden state of a residual dimension, the block of a neuron or head."),
-    "unit": Column("unit", "Number of the unit there."),
-    "overlap": Column("overlap", "Share of the top units that are also chosen by other pairs."),
-    "null": Column("labels flipped", "Mean overlap when labels are flipped at random within pairs."),
-    "null_high": Column("labels flipped, 95 %", "95th percentile of the overlap when labels are flipped within pairs."),
-    "auc": Column("AUC", "Probability that the unit is larger for a good sentence than for a bad one."),
-    "auc_error": Column("error of AUC", "Largest error that computing the AUC from a histogram can cause."),
-    "error": Column("error of AUC", "Largest error that computing the AUC from a histogram can cause."),
-    "parts": Column("chosen by", "Share of the parts of the pairs in whose top it is."),
-    "pair_share": Column("pairs told apart", "Share of pairs in which the unit is larger for the good sentence."),
-    "by": Column("grouped by", "How tasks are grouped: by field or by phenomenon.", {"linguistics_term": "phenomenon"}),
-    "within": Column("within", "Mean overlap of two tasks of the same group."),
-    "between": Column("between", "Mean overlap of two tasks of different groups."),
-    "n_groups": Column("groups", "Number of groups."),
 }
 for _name, _probe in _PROBES.items():
     MEANINGS[_name] = Column(_probe, f"Accuracy of {_probe} probes.")

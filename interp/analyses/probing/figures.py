@@ -13,13 +13,13 @@ from interp.analyses.probing.tables import changes
 from interp.figures import style
 from interp.figures.draw import add_equal, add_series, error_bars, only
 from interp.figures.figure import Figure
-from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
+from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles, spaced
 from interp.figures.views import as_html
 from interp.results.result import Result
 from interp.support.words import printed
 
 __all__ = ["DENSE", "beyond_words", "gate_agreement", "l0_styles", "probe_ablation", "probe_view", "random_dims"]
-__all__ += ["random_dims_by_state", "spaced", "sparse_probes", "table_of", "token_views", "topk_probes"]
+__all__ += ["random_dims_by_state", "sparse_probes", "table_of", "token_views", "topk_probes"]
 
 DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": style.VERMILION, "dash": "dot", "width": 1.8}
@@ -35,7 +35,6 @@ _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
     "overlap": _TWO_TASKS, "ablation": "a task that the model itself solves, and a probe of one to half of the neurons",
 }  # fmt: skip
-_ATLAS = "atlas=True, or interp.probing.map_units (and two tasks or more to compare)"
 
 
 def sparse_probes(found: Sweep) -> Figure:
@@ -336,7 +335,7 @@ def table_of(result: Result, name: str) -> pd.DataFrame:
     """A table of the result. Raises ValueError if it has no rows."""
     table = result.tables[name]
     if table.empty:
-        raise ValueError(f"the table {name} of this result has no rows: it needs {_NEEDS.get(name, _ATLAS)}")
+        raise ValueError(f"the table {name} of this result has no rows: it needs {_NEEDS[name]}")
     return table
 
 
@@ -355,8 +354,3 @@ def _add_means(
 def l0_styles(sweep: Sweep) -> dict[float, Style]:
     """The look of each λ of the L0 probes, the same in every figure."""
     return scale_styles(sweep.probes.loc[sweep.probes["method"] == "l0", "l0_strength"])
-
-
-def spaced(name: object) -> str:
-    """A name with spaces instead of underscores, as plotly shows it."""
-    return plain(name).replace("_", " ")

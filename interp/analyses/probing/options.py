@@ -62,8 +62,10 @@ class ProbingOptions(PairOptions):
         help="Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too.",
     )
     steps: int = option(default=STEPS, help="Gradient steps of the L0 probes.", least=1)
-    atlas: bool = option(
-        default=False, help="Map the units (residual, MLP neurons, heads) that tell good sentences from bad."
+    by_perplexity: bool = option(
+        default=False,
+        help="Compare removed neurons also with random ones that cost as much perplexity, which takes several times as "
+        "long.",
     )
 
 
@@ -88,7 +90,7 @@ ANALYSIS = Analysis(
     check="interp.analyses.probing.tables:check_asked",
     cost="interp.analyses.probing.tables:dry_run",
     in_report={"controls": ("none", "flip")},
-    more={"controls": get_args(Control), "atlas": True},
+    more={"controls": get_args(Control), "by_perplexity": True},
     paper={
         "scaling": "none",
         "ks": _ks,

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.probing import across_tasks, figures as plots
-from interp.analyses.probing.atlas import figures as atlas_plots
 from interp.analyses.probing.tables import ProbingStudy
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
@@ -50,10 +49,6 @@ DEFINITIONS = {
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %, for "
     "tasks on which the top is above chance and above the untrained model (one-sided, 99 %). It is large in any basis, "
     "and so no evidence that the model's own is special.",
-    "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
-    "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
-    "the share that the task's other pairs choose too. Controls: grammatical sentences that differ in a word or a "
-    "number, a random half of which is called good.",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own minimal-pair "
     "accuracy, against random neurons and others of matched magnitude.",
 }
@@ -94,18 +89,6 @@ def section(study: ProbingStudy) -> Section:
         figures["general"] = across_tasks.general_probes(study)
         figures["overlap"] = across_tasks.neuron_overlap(study)
         tables["Probes of several tasks on a task they have not seen, mean over tasks"] = study.never_seen
-    if not study.consistency.empty:
-        figures["unit_consistency"] = atlas_plots.unit_consistency(study)
-        figures["unit_depth"] = atlas_plots.unit_depth(study)
-        for kind in study.separability["of"].unique():
-            figures[f"separability_{kind}"] = atlas_plots.unit_separability(study, kind)
-        tables["Top units found again by other pairs, mean over tasks"] = study.found_again
-    if not study.shared_units.empty:
-        figures |= {
-            f"shared_{kind}": atlas_plots.shared_units(study, kind) for kind in study.shared_units["of"].unique()
-        }
-        figures["pair_similarity"] = atlas_plots.pair_similarity(study)
-        tables["Units shared within and between phenomena"] = study.phenomena
     tables["Tasks"] = study.tasks
     notes = tuple(_notes(study))
     views = plots.token_views(study)
@@ -173,8 +156,6 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
         tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
         rows[name] = tested | table.loc[state].to_dict()
         depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
-        again = study.consistency.query("control == 'none'").groupby("of", sort=False)["overlap"]
-        rows[name] |= again.mean().add_prefix("found_again_").to_dict()
     common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
     numbers = numbers_of(rows)
     figures = {measure: _probes(having, measure) for measure, having in common}

@@ -11,10 +11,6 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.probing.accuracy import LEAST_ACCURACY, ablation_effect
-from interp.analyses.probing.atlas.findings import atlas_findings
-from interp.analyses.probing.atlas.reading import FOLDS, atlas_cost, unit_passes
-from interp.analyses.probing.atlas.sums import places
-from interp.analyses.probing.atlas.tables import Atlas, atlas_tables
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.analyses.probing.findings import above_untrained, answer, beyond, concentrated, held, needed, some_general
@@ -27,7 +23,6 @@ from interp.analyses.probing.states import States, collect, collect_cost, stored
 from interp.analyses.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
 from interp.analyses.probing.untrained import BY_STATE, TWINS, beside, by_chance, largest_k, of_twins
 from interp.corpora import pairs as minimal_pairs
-from interp.corpora.controls import Swap, controls_of
 from interp.corpora.pairs import PairTable, sentences_of
 from interp.corpora.sentences import sentence_rows
 from interp.corpora.splits import split_tasks
@@ -50,8 +45,8 @@ _VIEWED = 3  # the number of tasks whose tokens are shown
 
 
 @dataclass(frozen=True, eq=False)
-class ProbingStudy(Atlas, Sweep):
-    """The result of `study`: the tables of `sweep`, tables for one state, and with `atlas` those of `map_units`.
+class ProbingStudy(Sweep):
+    """The result of `study`: the tables of `sweep`, and tables for one state.
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged, model_accuracy_test,
       n_judged_test): the tasks, and the share of pairs whose good sentence the model itself finds more probable,
@@ -131,7 +126,7 @@ class ProbingStudy(Atlas, Sweep):
             across = self.transfer, l0_strength, phenomena
             findings += [*held(*across), *some_general(*across)]
         findings += needed(changes(self.ablation), phenomena)
-        return (*findings, *atlas_findings(self, phenomena))
+        return tuple(findings)
 
     @property
     def phenomenon_of(self) -> dict[str, str]:
@@ -261,7 +256,6 @@ def study(
     reading = {"bos": options.bos, "progress": options.progress, "position": options.position}
     fitting: dict[str, Any] = {"scaling": options.scaling, "steps": int(options.steps)}
     probed = partial(_probed, table, options, reading | {"largest": False}, fitting)
-    atlas = yield from _atlas(model, table, options)
     states, swept = _probed(table, options, reading | {"largest": sparse}, fitting, model, "", options.states, chosen)
     of_untrained = by_chance(chosen, l0_strength, states.width)
     twins = [probed(untrained(model), "untrained-", options.states, of_untrained)[1]]
@@ -278,11 +272,11 @@ def study(
     viewed = [probe(swept, task, best) for task in _most_accurate(swept.probes, best, l0_strength)]
     details = swept.provenance | {"state": best, "l0_strength": l0_strength, "whole_words": options.whole_words}
     unused = list(source.unused)
-    ablating: dict[str, Any] = {"limit": _ABLATED, "by_perplexity": options.atlas, "progress": options.progress}
+    ablating: dict[str, Any] = {"limit": _ABLATED, "by_perplexity": options.by_perplexity, "progress": options.progress}
     draws = ROTATIONS if "rotation" in chosen["controls"] else 0
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=source.name, unused_columns=unused, **details),
-        **(swept.tables | both | _across_tasks(states, swept, best, l0_strength, fitting) | atlas),
+        **(swept.tables | both | _across_tasks(states, swept, best, l0_strength, fitting)),
         tasks=tasks,
         untrained=of_twins(swept, twins, best),
         rotations=rotations(states, best, draws=draws, progress=options.progress),
@@ -324,20 +318,6 @@ def _swept(options: ProbingOptions) -> dict[str, Any]:
     """The options that `sweep` has too, but for ks, whose default depends on the model."""
     names = ("methods", "controls", "l0_strengths", "seeds")
     return {name: getattr(options, name) for name in names}
-
-
-def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:
-    """The tables of the atlas, which are empty if it is not asked for. The bundled pairs have controls."""
-    if not options.atlas:
-        return atlas_tables(None)
-    swapped = controls_of(pairs)
-    if not swapped:
-        other = next(iter(set(pairs["UID"]) - set(minimal_pairs.bundled_tasks(pairs))))
-        problem = f"these pairs have no control pairs, because the sentences of task {other!r} are not those of a "
-        problem += "bundled task, so the atlas cannot tell units of grammar from units of any difference"
-        warn(f"{problem}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
-    units, _ = yield from unit_passes(model, pairs, swapped, position=options.position, folds=FOLDS, bos=options.bos)
-    return atlas_tables(units, places(model), pairs)
 
 
 def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame:
@@ -425,14 +405,6 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         lines.append(f"the model's own judgements: {size.why_no_head}")
     else:
         passes += judged_cost(size, max(lengths))
-    if chosen.atlas:
-        of_each = len(get_args(Swap)) if len(minimal_pairs.bundled_tasks(table)) == n_tasks else 0  # controls
-        n_mapped = n_tasks * (1 + of_each)
-        units, atlas_bytes = atlas_cost(size, n_mapped, max(lengths))
-        passes.append(units)
-        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": units.sums, "atlas_disk_bytes": atlas_bytes}
-        disk += atlas_bytes
-        lines.append(f"atlas: {n_mapped:,} tasks and controls")
     # a state as collected, in parts, and rotated; weights, gates and moments of each column; dense probes in float64
     fitted = 4 * one_state + 4 * 12 * n_tasks * of_task * size.d_model + 8 * round(_TRAIN * one_state)
     return Cost(passes=tuple(passes), between=twice + fitted, disk=disk, numbers=numbers, lines=lines)

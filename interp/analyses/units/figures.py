@@ -1,17 +1,16 @@
-"""Figures of the atlas of units."""
+"""Figures of units that tell good sentences from bad."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from interp.analyses.probing.atlas.tables import Atlas
-from interp.analyses.probing.columns import KINDS
-from interp.analyses.probing.figures import spaced, table_of
+from interp.analyses.units.columns import KINDS
+from interp.analyses.units.tables import UnitStudy
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
-from interp.figures.style import Style, figure, panels
+from interp.figures.style import Style, figure, panels, spaced
 
 __all__ = ["pair_similarity", "shared_units", "unit_consistency", "unit_depth", "unit_separability"]
 
@@ -26,20 +25,18 @@ _LOOK: dict[str, Style] = {
 _SWAPPED = {"none": "", "words": " (word)", "numbers": " (number)"}
 
 
-def unit_consistency(atlas: Atlas) -> Figure:
+def unit_consistency(study: UnitStudy) -> Figure:
     """The share of the top 1 % of units that other pairs of the same task find again: a point for each task, its
     controls, and the mean with labels flipped.
-
-    Raises ValueError for a result without an atlas.
 
     Examples:
         >>> import interp
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
-        >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
-        >>> [trace.name for trace in unit_consistency(found).data]
+        >>> study = interp.units.study(interp.load("tiny-gpt2"), pairs, control_pairs={}, bos=True, progress=False)
+        >>> [trace.name for trace in unit_consistency(study).data]
         ['grammar', 'labels flipped']
     """
-    table = table_of(atlas, "consistency")
+    table = study.consistency
     out = figure(
         "Are the top units found again by other pairs?",
         "",
@@ -59,26 +56,28 @@ def unit_consistency(atlas: Atlas) -> Figure:
 _HOVER = "%{text}: %{y:.3f}<extra></extra>"
 
 
-def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
+def shared_units(study: UnitStudy, of: str = "residual") -> Figure:
     """Which tasks share units: the overlap of the top 1 % of two tasks; on the diagonal, that of a task with its other
     pairs; further right, that with the controls of tasks.
 
     Args:
         of: the kind of units: residual, neurons or heads.
 
-    Raises ValueError for a result without an atlas of two tasks, or for a kind that it does not have.
+    Raises ValueError for a result of a single task, or for a kind that it does not have.
 
     Examples:
         >>> import interp
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number", "causative"], limit=40)
-        >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
-        >>> shared_units(found, of="heads").data[0].z.shape
+        >>> study = interp.units.study(interp.load("tiny-gpt2"), pairs, control_pairs={}, bos=True, progress=False)
+        >>> shared_units(study, of="heads").data[0].z.shape
         (2, 2)
     """
-    table = only(table_of(atlas, "shared_units"), "of", of)
+    if study.shared_units.empty:
+        raise ValueError("the table shared_units of this result has no rows; give two tasks or more")
+    table = only(study.shared_units, "of", of)
     turned = table.rename(columns={"task_a": "task_b", "task_b": "task_a", "control_a": "control_b",
                                    "control_b": "control_a"})  # fmt: skip
-    diagonal = only(atlas.consistency, "of", of)
+    diagonal = only(study.consistency, "of", of)
     task, control = diagonal["task"], diagonal["control"]
     diagonal = diagonal.assign(task_a=task, task_b=task, control_a=control, control_b=control)
     rows = pd.concat([table, turned, diagonal])
@@ -97,22 +96,22 @@ def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     return out.update_layout(height=520, meta={"least_width": 640})
 
 
-def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
+def unit_separability(study: UnitStudy, of: str = "residual") -> Figure:
     """The AUC of each task's best single unit, chosen on other pairs, with its 95 % interval, and of its controls.
 
     Args:
         of: the kind of units: residual, neurons or heads.
 
-    Raises ValueError for a result without an atlas, or for a kind that it does not have.
+    Raises ValueError for a kind that the result does not have.
 
     Examples:
         >>> import interp
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
-        >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
-        >>> unit_separability(found).layout.title.text
+        >>> study = interp.units.study(interp.load("tiny-gpt2"), pairs, control_pairs={}, bos=True, progress=False)
+        >>> unit_separability(study).layout.title.text
         'How well one unit tells good from bad'
     """
-    table = only(table_of(atlas, "separability"), "of", of)
+    table = only(study.separability, "of", of)
     out = figure(
         "How well one unit tells good from bad", "", "AUC of the best", subtitle=f"{KINDS[of]}, chosen on other pairs"
     )
@@ -124,19 +123,17 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
     return out.update_xaxes(tickangle=-45, tickfont_size=10)
 
 
-def unit_depth(atlas: Atlas) -> Figure:
+def unit_depth(study: UnitStudy) -> Figure:
     """Where the top units are: the share of them at each hidden state or block, as a mean over tasks, by kind of unit.
-
-    Raises ValueError for a result without an atlas.
 
     Examples:
         >>> import interp
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
-        >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
-        >>> [len(trace.x) for trace in unit_depth(found).data]
+        >>> study = interp.units.study(interp.load("tiny-gpt2"), pairs, control_pairs={}, bos=True, progress=False)
+        >>> [len(trace.x) for trace in unit_depth(study).data]
         [7, 6, 6]
     """
-    table = table_of(atlas, "units")
+    table = study.units
     kinds = table["of"].drop_duplicates().tolist()
     out = panels("Where the top units are", "state, or block", names=[KINDS[kind] for kind in kinds])
     last = int(table.loc[table["of"] == "residual", "at"].max())
@@ -150,20 +147,20 @@ def unit_depth(atlas: Atlas) -> Figure:
     return out.update_yaxes(tickformat=".0%", rangemode="tozero").update_yaxes(title_text="of the top 1 %", col=1)
 
 
-def pair_similarity(atlas: Atlas) -> Figure:
+def pair_similarity(study: UnitStudy) -> Figure:
     """Do differences good minus bad of different tasks point the same way? Mean cosines by hidden state, of a
     task with its other pairs, with other tasks and with the controls of others, and what flipped labels reach.
 
-    Raises ValueError for a result without an atlas of two tasks.
+    Raises ValueError for a result of a single task.
 
     Examples:
         >>> import interp
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number", "causative"], limit=40)
-        >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
-        >>> [trace.name for trace in pair_similarity(found).data]
+        >>> study = interp.units.study(interp.load("tiny-gpt2"), pairs, control_pairs={}, bos=True, progress=False)
+        >>> [trace.name for trace in pair_similarity(study).data]
         ['its other pairs', 'other tasks', '95 % of flipped labels']
     """
-    table = table_of(atlas, "similarity")
+    table = study.similarity
     same_task = (table["task_a"] == table["task_b"]) & (table["control_a"] == table["control_b"])
     grammar = (table["control_a"] == "none") & (table["control_b"] == "none")
     if table[~same_task].empty:

@@ -12,12 +12,11 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analyses.probing.atlas.sums import Of, Place, UnitSums
-from interp.analyses.probing.equivalence import n_top
+from interp.analyses.units.sums import Of, Place, UnitSums
 from interp.instruments.uncertainty import wilson
 from interp.passes import moments
 
-__all__ = ["Kind", "TaskUnits", "auc", "auc_variance", "kinds", "paired_t", "shared", "task_units", "top"]
+__all__ = ["Kind", "TaskUnits", "auc", "auc_variance", "kinds", "n_top", "paired_t", "shared", "task_units", "top"]
 
 _Z = 1.959964
 
@@ -72,6 +71,11 @@ def paired_t(difference: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
 
 def _over(mean: Float[Tensor, "*shape"], error: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(mean == 0, 0.0, mean / error)
+
+
+def n_top(n_units: int) -> int:
+    """The number of the top 1 % of so many units, at least one."""
+    return max(1, n_units // 100)
 
 
 def top(scores: Float[Tensor, "*draws units"], n: int) -> Int[np.ndarray, "*draws n"]:

@@ -1,13 +1,15 @@
-"""The passes of an atlas: the pairs of each task, including its controls, and what is kept of them."""
+"""The passes over the pairs of each task, including its controls, and what is kept of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, get_args
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from interp.analyses.probing.atlas.sums import (
+from interp.analyses.units.options import ControlPairs
+from interp.analyses.units.summary import TaskUnits, n_top, task_units
+from interp.analyses.units.sums import (
     BINS,
     Place,
     Scale,
@@ -17,8 +19,6 @@ from interp.analyses.probing.atlas.sums import (
     places,
     signs_of,
 )
-from interp.analyses.probing.atlas.units import TaskUnits, task_units
-from interp.analyses.probing.equivalence import n_top
 from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
 from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
@@ -30,14 +30,13 @@ from interp.models.sites import Model, is_encoder
 from interp.passes.budget import Pass
 from interp.passes.execution import Passes, Reading
 from interp.passes.reading import TOKENS_AT_ONCE
-from interp.support.checks import check_choice, whole_number
+from interp.support.checks import check_choice
 from interp.support.choices import Bos, Position
 
-__all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "atlas_cost", "sample", "unit_passes"]
+__all__ = ["FLIPS", "LEVEL", "TaskKey", "sample", "unit_cost", "unit_passes", "why_too_few"]
 
 FLIPS = 40
 """How often labels are flipped at random within pairs. The smallest p is 1/41."""
-FOLDS = 2
 _AT_ONCE = 256 * 2**20  # bytes of sums that are held at the same time
 LEVEL = 0.05
 """The level of a permutation test."""
@@ -52,23 +51,17 @@ class TaskKey(NamedTuple):
     control: str
 
 
-Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
-"""Pairs whose difference is not grammatical, by what is swapped in them. A single table is taken for swapped words."""
-
-
 def unit_passes(
     model: Model,
     pairs: pd.DataFrame,
-    controls: Controls | None,
+    controls: ControlPairs,
     *,
     position: Position | None,
     folds: int,
     bos: Bos,
 ) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
     """What is kept for every task, with a few tasks read at a time, and the settings."""
-    folds = whole_number(folds, "folds", least=2)
-    position = ("cls" if is_encoder(model) else "eos") if position is None else position
-    check_choice("position", position, get_args(Position))
+    position = position or _usual(model)
     table = _with_controls(pairs, controls)
     rows = state_rows(model, sentences_of(table), position, bos=bos)
     used = used_pairs(table, rows, by=("UID", "control"))
@@ -91,7 +84,7 @@ def unit_passes(
     return units, settings | {"position": position, "pair_counts": used.counts}
 
 
-def atlas_cost(size: Shape, n_tasks: int, longest: int) -> tuple[Pass, int]:
+def unit_cost(size: Shape, n_tasks: int, longest: int, folds: int) -> tuple[Pass, int]:
     """Estimate the cost of `unit_passes` and the bytes that are stored, from the shape of a model. In addition to the
     sums of the tasks that are read side by side, it holds the top units of every task with labels flipped, and mean
     differences of the residual stream; and for a batch, the values of a place in float64, their bins and a histogram.
@@ -102,16 +95,31 @@ def atlas_cost(size: Shape, n_tasks: int, longest: int) -> tuple[Pass, int]:
     """
     outputs = size.n_heads * size.d_head
     units = (size.n_layers + 1) * size.d_model + size.n_layers * (size.d_mlp + outputs)
-    sets = 4 * 2 * FOLDS * (1 + FLIPS) * n_top(units)
-    differences = 4 * (size.n_layers + 1) * size.d_model * (1 + FLIPS + 2 * FOLDS)
-    task_bytes = bytes_of_task(units, FOLDS)
+    sets = 4 * 2 * folds * (1 + FLIPS) * n_top(units)
+    differences = 4 * (size.n_layers + 1) * size.d_model * (1 + FLIPS + 2 * folds)
+    task_bytes = bytes_of_task(units, folds)
     rows = max(1, TOKENS_AT_ONCE // longest)
     read = Pass(
-        what="units", text="sentences of units", step=3, sums=task_bytes * tasks_at_once(units, FOLDS, n_tasks),
+        what="units", text="sentences of units", sums=task_bytes * tasks_at_once(units, folds, n_tasks),
         copies=n_tasks * (sets + differences), size=(rows, longest),
-        per_batch=max(size.d_mlp, outputs) * (rows * 6 * 8 + 4 * 8 * FOLDS * BINS),
+        per_batch=max(size.d_mlp, outputs) * (rows * 6 * 8 + 4 * 8 * folds * BINS),
     )  # fmt: skip
     return read, n_tasks * (task_bytes + Scale.n_bytes(None, [""], width=units))
+
+
+def why_too_few(model: Model, pairs: pd.DataFrame, position: Position | None, folds: int) -> str | None:
+    """Return why the pairs of some task cannot be divided into folds, or None if they can."""
+    table = pairs.assign(control="none")
+    rows = state_rows(model, sentences_of(table), position or _usual(model))
+    try:
+        _divided(table, used_pairs(table, rows), folds)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _usual(model: Model) -> Position:
+    return "cls" if is_encoder(model) else "eos"
 
 
 class _Divided(NamedTuple):
@@ -165,19 +173,19 @@ def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Ite
     yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
 
 
-def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
+def _with_controls(pairs: pd.DataFrame, controls: ControlPairs) -> pd.DataFrame:
     """The pairs of all tasks, and of their controls of each kind."""
     columns = list(COLUMNS[:3])
     tasks = pairs["UID"].unique().tolist()
-    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
+    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls)
     for kind, table in kinds.items():
-        check_choice("control", kind, get_args(Swap))
+        check_choice("control_pairs", kind, get_args(Swap))
         check_pairs(table)
         if without := [task for task in tasks if task not in set(table["UID"])]:
-            advice = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
-            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {advice}")
+            advice = "give each task pairs that do not differ in grammar, under its own UID, or control_pairs={}"
+            raise ValueError(f"control_pairs ({kind}) has no pairs for {', '.join(without)}; {advice}")
         if unknown := sorted(set(table["UID"]) - set(tasks)):
-            problem = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
+            problem = f"control_pairs ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
             raise ValueError(f"{problem}; leave them out")
     tables = [pairs[columns].assign(control="none")]
     tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]

@@ -1,6 +1,6 @@
-"""The atlas of units: what its observers cost, compared with the forward passes that they observe.
+"""Units: what their observers cost, compared with the forward passes that they observe.
 
-`python benchmarks/atlas.py [--quick]`. A GPT-2 of 124M parameters with random weights reads bundled minimal pairs,
+`python benchmarks/units.py [--quick]`. A GPT-2 of 124M parameters with random weights reads bundled minimal pairs,
 tokenised by the bundled tokenizer. Moments, flipped labels and histograms of all 56,064 units are collected by task and
 fold.
 """
@@ -13,14 +13,15 @@ import transformers
 from models import GPT2, random_model
 from timing import Row, alternate, command, row
 
-from interp.analyses.probing.atlas.reading import FLIPS, FOLDS, sample
-from interp.analyses.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
+from interp.analyses.units.reading import FLIPS, sample
+from interp.analyses.units.sums import Scale, UnitSums, folds_of, pair_batches, places, signs_of
 from interp.corpora import pairs
 from interp.corpora.positions import state_rows
 from interp.models.running import running
 from interp.passes.reading import forward, observe
 
-WHAT = "sums over minimal pairs for the atlas of units"
+FOLDS = 2
+WHAT = "sums of units over minimal pairs"
 
 
 def rows(quick: bool) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Sums over the minimal pairs of one task, by unit, from which the atlas is made.
+"""Sums over the minimal pairs of one task, by unit, from which the tables of units are made.
 
 A *unit* is a dimension of the residual stream at a hidden state, an MLP neuron after its activation, or a dimension of
 the output z of an attention head. Let g and b be its values for the good and the bad sentence of a pair. For each fold

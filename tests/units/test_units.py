@@ -1,7 +1,8 @@
-"""The atlas of units against stored states from plain transformers, scipy, scikit-learn and loops."""
+"""Units against stored states from plain transformers, scipy, scikit-learn and loops."""
 
 import functools
 import itertools
+import re
 from typing import Any, get_args
 
 import numpy as np
@@ -16,12 +17,13 @@ from sklearn.metrics import roc_auc_score
 from toys import toy
 
 import interp
-from interp import plots, probing
-from interp.analyses.probing.atlas import reading, tables
-from interp.analyses.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
-from interp.analyses.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top
-from interp.analyses.probing.page import section, sides
-from interp.analyses.probing.tables import dry_run
+from interp import plots, probing, units
+from interp.analyses.registry import load
+from interp.analyses.units import overlaps, reading
+from interp.analyses.units.page import section, sides
+from interp.analyses.units.summary import auc, auc_variance, paired_t, shared, task_units, top
+from interp.analyses.units.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places, signs_of
+from interp.analyses.units.tables import dry_run
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
 from interp.passes import moments
@@ -42,6 +44,11 @@ def toy_pairs(tasks: tuple[str, ...] = ("a", "b", "c", "d"), n: int = N_PAIRS, s
             field = "first" if task in "ab" else "second"
             rows.append((" ".join([good, *words]), " ".join([bad, *words]), task, str(i), field, ""))
     return pd.DataFrame(rows, columns=list(pairs.COLUMNS))
+
+
+def study_of(model: Any, table: pd.DataFrame, **options: Any) -> units.UnitStudy:
+    """A study without control pairs, unless they are given."""
+    return units.study(model, table, **({"control_pairs": {}, "progress": False} | options))
 
 
 def read_by_transformers(kind: str, directory: Any, rows: list[list[int]], where: int) -> dict[tuple[str, int], Any]:
@@ -86,10 +93,10 @@ def t_of(x: np.ndarray) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")
-def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
+def test_tables_are_those_of_stored_states(kind, hf_directory, load_toy):
     """Consistency, shared units, AUC and similarity, by loops over states of plain transformers."""
     model, table = load_toy(kind), toy_pairs(("a", "b", "c"))
-    found = probing.map_units(model, table, bos=False, position="last" if kind != "bert" else "eos", progress=False)
+    found = study_of(model, table, bos=False, position="last" if kind != "bert" else "eos")
     sentences = table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist()
     encoded = model.tokenizer(sentences, add_special_tokens=False)["input_ids"]
     rows = [[2, *ids, 3] for ids in encoded] if kind == "bert" else encoded
@@ -266,21 +273,21 @@ def test_sums_do_not_depend_on_how_pairs_are_shared_out():
 @pytest.mark.slow
 def test_a_run_that_is_resumed_or_divided_gives_the_same(tmp_path, monkeypatch):
     model, table = toy_decoder(), toy_pairs(("a", "c"))
-    plain = probing.map_units(model, table, progress=False)
+    plain = study_of(model, table)
     monkeypatch.setattr(reading, "_AT_ONCE", 1)  # one task at a time
-    alone = probing.map_units(model, table, progress=False, directory=tmp_path)
+    alone = study_of(model, table, directory=tmp_path)
     assert len(list(tmp_path.iterdir())) == 4
-    again = probing.map_units(model, table, progress=False, directory=tmp_path)
+    again = study_of(model, table, directory=tmp_path)
     for name, expected in plain.tables.items():
         pd.testing.assert_frame_equal(alone.tables[name], expected)
         pd.testing.assert_frame_equal(again.tables[name], expected)
     with pytest.raises(ValueError, match=naming(tmp_path, "run")):
-        probing.map_units(model, toy_pairs(("a", "c"), seed=1), progress=False, directory=tmp_path)
+        study_of(model, toy_pairs(("a", "c"), seed=1), directory=tmp_path)
 
 
 @pytest.mark.slow
 def test_tasks_of_one_phenomenon_share_units():
-    found = probing.map_units(toy_decoder(), toy_pairs(n=120), position="mean", progress=False)
+    found = study_of(toy_decoder(), toy_pairs(n=120), position="mean")
     row = found.phenomena.query("of == 'neurons' and by == 'field'").iloc[0]
     part = found.shared_units.query("of == 'neurons'").set_index(["task_a", "task_b"])["overlap"]
     within, between = part[[("a", "b"), ("c", "d")]].mean(), part.drop([("a", "b"), ("c", "d")]).mean()
@@ -294,7 +301,7 @@ def test_groups_of_tasks_are_permuted():
     rows = [("heads", one, "none", other, "none", share) for (one, other), share in overlap.items()]
     made = pd.DataFrame(rows, columns=["of", "task_a", "control_a", "task_b", "control_b", "overlap"])
     groups = pd.DataFrame({"field": list("xxyy"), "linguistics_term": list("xxxx")}, index=list("abcd"))
-    row = tables.phenomena(made, groups)
+    row = overlaps.phenomena(made, groups)
     assert row["by"].tolist() == ["field"]  # all have the same term
     assert row[["within", "between", "difference"]].to_numpy().tolist() == [pytest.approx([0.45, 0.15, 0.3])]
     assert row["p"].item() == pytest.approx(1 / 3, abs=0.05)  # of the three ways to pair off four tasks, one is theirs
@@ -303,7 +310,7 @@ def test_groups_of_tasks_are_permuted():
     matrix, labels = rng.random((9, 9)), np.array(list("xxxyyyzzz"))
     names = "abcdefghi"
     rows = [("heads", names[i], "none", names[j], "none", matrix[i, j]) for i, j in itertools.combinations(range(9), 2)]
-    row = tables.phenomena(pd.DataFrame(rows, columns=made.columns), pd.DataFrame({"field": labels}, index=[*names]))
+    row = overlaps.phenomena(pd.DataFrame(rows, columns=made.columns), pd.DataFrame({"field": labels}, index=[*names]))
 
     def contrast(kept):
         pairs = [*itertools.combinations(kept, 2)]
@@ -316,8 +323,8 @@ def test_groups_of_tasks_are_permuted():
     assert row["high"].item() - row["difference"].item() == pytest.approx(reach)
 
 
-def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -> tables.Atlas:
-    """An atlas of made-up states: in each task, six of 300 units differ by `effect` SDs, four of them in all tasks."""
+def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -> units.UnitStudy:
+    """A study of made-up states: in each task, six of 300 units differ by `effect` SDs, four of them in all tasks."""
     rng = np.random.default_rng(seed)
     found = {}
     for number, control in itertools.product(range(tasks), ["none", *get_args(Swap)] if controls else ["none"]):
@@ -329,7 +336,8 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
         sums = synthetic(x)
         found[reading.TaskKey(f"task {number}", control)] = task_units(sums)
     groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyyxxyyy")[:tasks]})
-    return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
+    tables = overlaps.unit_tables(found, sums.where, groups.assign(linguistics_term=""))
+    return units.UnitStudy(provenance={}, **tables)
 
 
 @pytest.mark.slow
@@ -369,7 +377,7 @@ def test_positions():
     model, table = toy_decoder(), toy_pairs(("a",))
     for position in ("last", "mean", "eos"):
         states = probing.collect(model, table, states=[2], position=position, progress=False).load(2)
-        found = probing.map_units(model, table, position=position, progress=False)
+        found = study_of(model, table, position=position)
         first = found.units.query("of == 'residual' and at == 2")
         for _, row in first.iterrows():
             assert row["t"] == pytest.approx(t_of(states[..., [row["unit"]]].astype(float))[0], rel=1e-3)
@@ -380,26 +388,26 @@ def test_bad_input():
     model, table = toy_decoder(), toy_pairs(("a", "b"))
     few = table.groupby("UID").head(11)
     with pytest.raises(ValueError, match=naming("'a'", 11, 5, 2, 6)):
-        probing.map_units(model, few, progress=False)
+        study_of(model, few)
     with pytest.raises(ValueError, match=naming(5, 8)):
-        probing.map_units(model, table, folds=8, progress=False)
+        study_of(model, table, folds=8)
     with pytest.raises(ValueError, match=naming("folds", 2, 1)):
-        probing.map_units(model, table, folds=1, progress=False)
-    with pytest.raises(ValueError, match=naming("controls", "words", "b")):
-        probing.map_units(model, table, controls=toy_pairs(("a",)), progress=False)
-    with pytest.raises(ValueError, match=naming("controls", "c")):
-        probing.map_units(model, table, controls=toy_pairs(("a", "b", "c")), progress=False)
-    with pytest.raises(ValueError, match=naming("controls", "numbers", "a")):
-        probing.map_units(model, table, controls={"words": table, "numbers": toy_pairs(("b",))}, progress=False)
+        study_of(model, table, folds=1)
+    with pytest.raises(ValueError, match=naming("control_pairs", "words", "b")):
+        units.study(model, table, control_pairs=toy_pairs(("a",)), progress=False)
+    with pytest.raises(ValueError, match=naming("control_pairs", "c")):
+        units.study(model, table, control_pairs=toy_pairs(("a", "b", "c")), progress=False)
+    with pytest.raises(ValueError, match=naming("control_pairs", "numbers", "a")):
+        units.study(model, table, control_pairs={"words": table, "numbers": toy_pairs(("b",))}, progress=False)
     encoder = toy(model.tokenizer, encoder=True, n_layers=1)
     same_start = table.assign(sentence_good="w9 " + table["sentence_good"], sentence_bad="w9 " + table["sentence_bad"])
     with pytest.raises(ValueError, match=naming("'cls'", "encoders")):
-        probing.map_units(model, same_start, position="cls", progress=False)
+        study_of(model, same_start, position="cls")
     with torch.no_grad():
         encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] reads no other token
         encoder.blocks[0].attn.b_V.zero_()
     with pytest.raises(ValueError, match=naming("unit", "'a'")):
-        probing.map_units(encoder, same_start, position="cls", progress=False)
+        study_of(encoder, same_start, position="cls")
 
 
 @pytest.mark.slow
@@ -425,37 +433,42 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
 
 
 @pytest.mark.slow
-def test_a_study_has_the_atlas_where_it_is_asked_for():
+def test_bundled_pairs_have_controls_of_both_kinds():
     model = interp.load("tiny-gpt2")
     table = pairs.load("bundled", tasks=["reflexive_number"], limit=12)
     quick: Any = {"bos": True, "progress": False}
-    study = probing.study(model, table, atlas=True, states=[6], methods=["dense"], controls=["none"], **quick)
+    study = units.study(model, "bundled", tasks=["reflexive_number"], limit=12, **quick)
     swapped = controls.swapped(["reflexive_number"], n_per_task=12)
     numbers = controls.swapped(["reflexive_number"], swap="numbers", n_per_task=12)
-    alone = probing.map_units(model, table, controls={"words": swapped, "numbers": numbers}, **quick)
-    without = tables.atlas_tables(None)
-    for name, expected in alone.tables.items():
+    given = units.study(model, table, control_pairs={"words": swapped, "numbers": numbers}, **quick)
+    for name, expected in given.tables.items():
         pd.testing.assert_frame_equal(study.tables[name], expected)
-        assert without[name].empty
-        assert list(without[name]) == list(expected)
     assert set(study.consistency["control"]) == {"none", "words", "numbers"}
     shown = section(study)
-    assert {"unit_consistency", "unit_depth", "separability_heads"} <= set(shown.figures)
-    assert "Top units found again by other pairs, mean over tasks" in shown.tables
+    assert {"consistency", "depth", "separability_heads"} <= set(shown.figures)
+    assert list(shown.tables) == ["Top units found again by other pairs, mean over tasks"]
+    again = study.consistency.query("control == 'none' and of == 'residual'")["overlap"].item()
+    assert study.answer is not None
+    assert study.answer.values["overlap"] == again
+    assert f"{again:.0%} of the top 1 % of residual dimensions again" in str(study.answer)
 
 
 @pytest.mark.slow
 def test_runs_are_compared_in_their_units():
     model, table = toy_decoder(), toy_pairs(("a", "c"))
-    quick: Any = {"states": [1], "methods": ["dense"], "controls": ["none"], "progress": False}
-    with pytest.warns(
-        UserWarning, match=r"no control pairs, .*; for that, read bundled pairs, or give control pairs to"
-    ):
-        runs = {"map": probing.study(model, table, atlas=True, **quick), "plain": probing.study(model, table, **quick)}
-    found = sides(runs | {"again": runs["map"]})
-    again = runs["map"].consistency.groupby("of")["overlap"].mean()
-    assert found.numbers.loc["map", "found_again_heads"] == pytest.approx(again["heads"])
-    assert np.isnan(found.numbers.loc["plain", "found_again_heads"])
+    with pytest.warns(UserWarning, match=r"no control pairs, .*; for that, read bundled pairs, or give control_pairs"):
+        study = units.study(model, table, progress=False)
+    found = sides({"one": study, "again": study})
+    again = study.consistency.groupby("of")["overlap"].mean()
+    assert found.numbers.loc["one", "found_again_heads"] == pytest.approx(again["heads"])
+    assert [trace.name for trace in found.figures["consistency"].data] == ["one", "again"]
+
+
+@pytest.mark.parametrize(("n", "folds", "enough"), [(12, 2, True), (11, 2, False), (12, 3, False)])
+def test_too_few_pairs_are_no_reason_to_stop_a_report(n, folds, enough):
+    model = toy_decoder()
+    reason = load("units").why_unsuited(model, pairs.read(toy_pairs(("a", "c"), n=n)), {"folds": folds})
+    assert reason is None if enough else re.search(naming("'a'", n, folds, 6), reason)
 
 
 @pytest.mark.slow
@@ -464,21 +477,20 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     directory = str(hf_directory("gpt2"))
     model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
     observers: list[UnitSums] = []
-    analysis = probing.map_units.passes(model, table, position="last")
+    analysis = units.study.passes(model, table, position="last", control_pairs={})
     for readings in analysis:
         for one_reading in readings:
             observe(model, one_reading.batches, *one_reading.observers, progress=False)
             observers += [one for one in one_reading.observers if isinstance(one, UnitSums)]
     held = sum(value.numel() * 8 for one in observers for value in one.state.values())
-    cost = dry_run(directory, table, {"atlas": True})
+    cost = dry_run(directory, table, {})
     assert cost.passes[-1].what == "units"
-    assert cost.numbers["atlas_sums_bytes"] == held
+    assert cost.passes[-1].sums == held
     assert cost.numbers["n_mapped"] == 3
-    probing.map_units(model, table, position="last", progress=False, directory=tmp_path)
+    study_of(model, table, position="last", directory=tmp_path)
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.03 * cost.numbers["atlas_disk_bytes"]  # and headers
-    assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 63
-    assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
+    assert cost.disk < on_disk < 1.03 * cost.disk  # and headers
+    assert dry_run("tiny-gpt2", "bundled", {"limit": 20}).numbers["n_mapped"] == 63
 
 
 @pytest.mark.slow
@@ -496,7 +508,8 @@ def test_figures():
     shares = [sum(trace.y) for trace in plots.unit_depth(found).data]
     assert shares == pytest.approx([1.0, 1.0, 1.0])
     assert [trace.name for trace in plots.pair_similarity(found).data][2] == "controls of other tasks"
-    with pytest.raises(ValueError, match=naming("units", "atlas=True")):
-        plots.unit_depth(tables.Atlas(provenance={}, **tables.atlas_tables(None)))
+    alone = found_of(2.0, seed=0, tasks=1)
+    with pytest.raises(ValueError, match="two tasks"):
+        plots.shared_units(alone)
     with pytest.raises(ValueError, match=naming("'neurons'", "residual")):
         plots.shared_units(found, of="neurons")

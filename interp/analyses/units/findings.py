@@ -1,13 +1,13 @@
-"""What an atlas of units says, as findings."""
+"""What is found about units: verdicts from the tables of a study, and from nothing else."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.analyses.probing.columns import KINDS, SWAPPED
+from interp.analyses.units.columns import KINDS, SWAPPED
 from interp.instruments.over_tasks import (
     FEWEST_PAIRED,
     Mean,
@@ -17,36 +17,52 @@ from interp.instruments.over_tasks import (
     off_diagonal,
     random_signs,
 )
-from interp.results.findings import Finding
+from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, Control, smallest
 from interp.support.words import count, printed
 
-if TYPE_CHECKING:
-    from interp.analyses.probing.atlas.tables import Atlas
-
-__all__ = ["atlas_findings"]
+__all__ = ["answer", "unit_findings"]
 
 _LEVEL = 0.05
 _SIGNED = "{:+z.3f}"
 
 
-def atlas_findings(atlas: "Atlas", phenomena: Mapping[Any, Any]) -> tuple[Finding, ...]:
-    """What the tables of an atlas say about the residual stream, and about the consistency of units of every kind.
-    Nothing is said about empty tables.
+def answer(found_again: pd.DataFrame, separability: pd.DataFrame) -> Answer:
+    """Say how many of the top residual dimensions other pairs find again, and how well the best one tells sentences
+    apart.
 
     Args:
+        found_again: `UnitStudy.found_again`.
+        separability: that table of `UnitStudy`.
+    """
+    again = found_again[found_again["of"] == "residual"].set_index("control").loc["none"]
+    best = separability[(separability["of"] == "residual") & (separability["control"] == "none")]
+    values = {"overlap": again["overlap"], "null": again["null"], "auc": best["auc"].mean(), "n_tasks": len(best)}
+    sentence = (
+        f"Other pairs find {values['overlap']:.0%} of the top 1 % of residual dimensions again, {values['null']:.0%} "
+        f"with labels flipped; the best single one tells good sentences from bad with an AUC of {values['auc']:.3f}"
+        f"{f' (means over {len(best)} tasks)' if len(best) > 1 else ''}."
+    )
+    return Answer(sentence, values)
+
+
+def unit_findings(tables: Mapping[str, pd.DataFrame], phenomena: Mapping[Any, Any]) -> tuple[Finding, ...]:
+    """Make the findings from a study's tables: about the residual stream, and about the consistency of units of every
+    kind.
+
+    Args:
+        tables: the tables of the study, by name.
         phenomena: the phenomenon of each task, if it has one.
     """
-    if atlas.consistency.empty:
-        return ()
-    consistency = atlas.consistency
+    consistency = tables["consistency"]
+    separability = tables["separability"]
     by_kind = consistency[consistency["control"] == "none"].groupby("of", sort=False)
     findings = [_consistent(part, str(kind), phenomena) for kind, part in by_kind]
     findings += _beyond_controls(consistency[consistency["of"] == "residual"], phenomena)
-    findings += _groups(atlas.phenomena)
-    findings += _specific(atlas.shared_units, phenomena)
-    findings += _separable(atlas.separability[atlas.separability["of"] == "residual"], phenomena)
-    return (*findings, *_alike(atlas.similarity, phenomena))
+    findings += _groups(tables["phenomena"])
+    findings += _specific(tables["shared_units"], phenomena)
+    findings += _separable(separability[separability["of"] == "residual"], phenomena)
+    return (*findings, *_alike(tables["similarity"], phenomena))
 
 
 def _consistent(part: pd.DataFrame, kind: str, phenomena: Mapping[Any, Any]) -> Finding:

@@ -1,0 +1,1 @@
+from .tables import UnitStudy as UnitStudy, study as study
