@@ -37,7 +37,7 @@ def told(capsys, *arguments):
 
 def test_every_analysis_says_what_it_takes(capsys):
     for name in OWN:
-        data = ["--pairs", "bundled", "--limit", "10"] if name == "probing" else []
+        data = ["--pairs", "bundled", "--limit", "10"] if name in ("probing", "units") else []
         found = told(capsys, name, "--model", "tiny-gpt2", *data)
         assert found["fits"]
         assert found["peak_bytes"] > PROCESS + found["weights_bytes"]

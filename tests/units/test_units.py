@@ -491,6 +491,9 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert cost.disk < on_disk < 1.03 * cost.disk  # and headers
     assert dry_run("tiny-gpt2", "bundled", {"limit": 20}).numbers["n_mapped"] == 63
+    for control_pairs, n_mapped in (({}, 21), ({"words": table}, 42), (table, 42)):
+        options = {"limit": 20, "control_pairs": control_pairs}
+        assert dry_run("tiny-gpt2", "bundled", options).numbers["n_mapped"] == n_mapped
 
 
 @pytest.mark.slow

@@ -4,17 +4,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interp.analyses.declare import Analysis, option, option_class
-from interp.analyses.options import PairOptions
+from interp.analyses.options import PairOptions, Pairs
 from interp.support.choices import Position
 
 __all__ = ["ANALYSIS", "ControlPairs", "UnitOptions"]
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.corpora.controls import Swap
 
-    ControlPairs: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
+    ControlPairs: TypeAlias = Pairs | Mapping[Swap, Pairs]
 else:
     ControlPairs = Any
 
@@ -32,7 +30,7 @@ class UnitOptions(PairOptions):
         default=None,
         help="Pairs whose difference is not grammatical, with the tasks' names as UID: a table, or several by what is "
         "swapped (words, numbers). Default: both kinds for bundled tasks, none for others.",
-        has_flag=False,
+        cli=dict,
     )
 
 

@@ -1,6 +1,6 @@
 """The passes over the pairs of each task, including its controls, and what is kept of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -19,9 +19,10 @@ from interp.analyses.units.sums import (
     places,
     signs_of,
 )
+from interp.corpora import pairs as minimal_pairs
 from interp.corpora.controls import Swap
 from interp.corpora.frames import settled_bos
-from interp.corpora.pairs import COLUMNS, check_pairs, sentences_of
+from interp.corpora.pairs import COLUMNS, sentences_of
 from interp.corpora.positions import state_rows
 from interp.corpora.splits import UsedPairs, used_pairs
 from interp.models.identity import weight_hash
@@ -177,18 +178,18 @@ def _with_controls(pairs: pd.DataFrame, controls: ControlPairs) -> pd.DataFrame:
     """The pairs of all tasks, and of their controls of each kind."""
     columns = list(COLUMNS[:3])
     tasks = pairs["UID"].unique().tolist()
-    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls)
-    for kind, table in kinds.items():
+    kinds = controls if isinstance(controls, Mapping) else {"words": controls}
+    tables = [pairs[columns].assign(control="none")]
+    for kind, source in kinds.items():
         check_choice("control_pairs", kind, get_args(Swap))
-        check_pairs(table)
+        table = minimal_pairs.read(source).table
         if without := [task for task in tasks if task not in set(table["UID"])]:
             advice = "give each task pairs that do not differ in grammar, under its own UID, or control_pairs={}"
             raise ValueError(f"control_pairs ({kind}) has no pairs for {', '.join(without)}; {advice}")
         if unknown := sorted(set(table["UID"]) - set(tasks)):
             problem = f"control_pairs ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
             raise ValueError(f"{problem}; leave them out")
-    tables = [pairs[columns].assign(control="none")]
-    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
+        tables.append(table[columns].assign(control=kind))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -127,9 +127,9 @@ def study(
     and unit, and no state is kept. The method follows Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units
     by |t|, and their overlap over cross-validation splits and between phenomena.
 
-    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. Control pairs have
-    the task that they belong to as UID; `interp.corpora.controls.swapped` makes them for bundled tasks. A single table
-    is taken for swapped words, and `{}` leaves them out.
+    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. So are
+    control pairs, which have the task that they belong to as UID; `interp.corpora.controls.swapped` makes them for
+    bundled tasks. A single table is taken for swapped words, and `{}` leaves them out.
 
     Raises ValueError for a task with fewer than six pairs per fold, which a permutation test at .05 needs; for a task
     without control pairs of each kind; if no unit differs between the two sentences of any pair, for example because
