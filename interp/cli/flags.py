@@ -82,6 +82,8 @@ def path(text: str | Path) -> Path:
     nothing, which would stand for the working directory."""
     if not str(text):
         raise typer.BadParameter("the path is empty, perhaps because a variable is not set; write . for this directory")
+    if "\0" in str(text):
+        raise typer.BadParameter(f"the path {str(text)!r} has a NUL character; leave it out")
     return local_path(text)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["results_of", "show"]
 
+_OUT = typer.Option(help="With --format: directory to write files to.", metavar="DIR", parser=flags.path)
 _ROWS = 20  # the number of rows of a table that a terminal shows
 
 
@@ -40,10 +41,7 @@ def show(
             metavar="INCHES",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="With --format: directory to write files to.", metavar="DIR", parser=flags.path),
-    ] = None,
+    out: Annotated[Path | None, _OUT] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
     """Show the findings and tables of a run.

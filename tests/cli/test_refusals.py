@@ -45,7 +45,7 @@ CASES: dict[str, Command] = {
     "out is in a file": ("cannot be written to", full("attention", out=lambda w: w.corpus() / "x")),
     "out is a device": ("cannot be written to", full("frequency", out="/dev/null")),
     "out climbs to where writing is impossible": ("cannot be written to", full("frequency", out="../" * 30 + "proc/x")),
-    "out has NUL": ("embedded null", full("frequency", out="a\0b")),
+    "out has NUL": ("has a NUL character", full("frequency", out="a\0b")),
     "out is too long": ("File name too long", full("frequency", out="x" * 5_000)),
     "out is a broken link": ("cannot be written to", full("frequency", out=lambda w: w.broken_link())),
     "a limit past 64 bits": ("Invalid value for '--limit'", full("frequency", limit=10**30)),
@@ -165,7 +165,7 @@ CASES: dict[str, Command] = {
     ),
     "a report without --out": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
     "an empty --out": ("'--out': the path is empty", full("frequency", out="")),
-    "a page of an empty path": ("'directory': the path is empty", lambda w: ["page", ""]),
+    "a page of an empty path": ("'RUN': the path is empty", lambda w: ["page", ""]),
     "counts without --out": (
         "--out is missing",
         lambda w: ["unigrams", "--model", str(w.directory("gpt2")), "--corpus", str(w.corpus())],
