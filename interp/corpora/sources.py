@@ -224,6 +224,8 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
         chosen, provenance = _chosen(table, column)
         counted = returns = 0
         for text in islice(table.texts(chosen), limit and limit + 1):
+            if text.count("\0") > len(text) / 3:
+                raise ValueError(f"{path} has a NUL beside every letter, as UTF-16 has; convert it to UTF-8 first")
             counted += 1
             returns += "\r" in text
     if counted == 0:

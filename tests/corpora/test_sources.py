@@ -366,6 +366,14 @@ def test_text_that_is_not_read_is_told(tmp_path: Path, load_toy: Callable[..., A
     assert corpora.load(["w1"]).about == {}
 
 
+def test_utf_16_without_a_byte_order_mark_is_refused(tmp_path: Path) -> None:
+    for encoding in ("utf-16-le", "utf-16-be"):
+        path = tmp_path / "text.txt"
+        path.write_bytes("The valley was silent.\nThe river too.\n".encode(encoding))
+        with pytest.raises(ValueError, match=naming(path, "UTF-16", "UTF-8")):
+            corpora.load(path)
+
+
 def test_carriage_returns_within_lines_are_told(tmp_path: Path) -> None:
     lone, mixed = write(tmp_path / "a.txt", "w1 w2\rw3\rw4\r"), write(tmp_path / "b.txt", "w1\rw2\r\nw3\n")
     for path, texts in ((lone, ["w1 w2\rw3\rw4"]), (mixed, ["w1\rw2", "w3"])):
