@@ -47,6 +47,7 @@ _LAYOUTS: tuple[dict[str, str], ...] = (
 """The names of the columns in BLiMP, JBLiMP and MultiBLiMP."""
 _LIKE_A_TASK = re.compile(r"(task|uid|paradigm|phenomenon|category|condition|construction|rule|type|class|template)s?")
 
+_BETWEEN_ENDS = re.compile(r"\S(.*\S)?", re.DOTALL)
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
 
 
@@ -227,7 +228,7 @@ def read(
         names = _columns(table, named)
         rows += _checked(table, default_task, names)
         for column, _ in table.columns:
-            if column not in names.values():
+            if column not in (UNNAMED, *names.values()):  # pandas writes its index without a name
                 unused[column] = "UID" not in names and bool(_LIKE_A_TASK.fullmatch(column.lower()))
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
@@ -245,7 +246,16 @@ def read(
         return replace(origin, table=pairs)
     title = name_of(pairs) if isinstance(source, DataFrame) else str(source) if published else Path(source).name
     is_published = published or set(names.values()) in [set(layout.values()) for layout in _LAYOUTS]
-    return PairTable(pairs, title, tuple(unused), () if is_published else tuple(_caveats(name, unused)))
+    caveats = (*_uneven(pairs), *(() if is_published else _caveats(name, unused)))
+    return PairTable(pairs, title, tuple(unused), caveats)
+
+
+def _uneven(pairs: DataFrame) -> Iterator[str]:
+    """Whether white space around sentences differs within pairs, as after the comma in a line `good, bad`."""
+    good, bad = (pairs[column].str.replace(_BETWEEN_ENDS, "·", regex=True) for column in _SENTENCES)
+    if n_uneven := int((good != bad).sum()):
+        where = f"in {n_uneven:,} of {len(pairs):,} pairs, the two sentences begin or end with different white space"
+        yield f"{where}, by which they can be told apart; remove it"
 
 
 def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:

@@ -330,6 +330,22 @@ def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             pairs.load(source, good="right")
 
 
+def test_the_index_that_pandas_writes_is_no_column(tmp_path: Path) -> None:
+    pd.DataFrame([GOOD, OTHER]).to_csv(tmp_path / "own.csv")
+    found = pairs.read(tmp_path / "own.csv")
+    assert found.unused == found.caveats == ()
+
+
+@pytest.mark.parametrize("separator", [", ", " ,"])
+def test_white_space_that_tells_sentences_apart_is_told(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(f"sentence_good,sentence_bad\nShe is.{separator}She are.\nIt is. ,It are. \n")
+    [caveat] = pairs.read(path).caveats
+    assert caveat.startswith("in 1 of 2 pairs, the two sentences begin or end with different white space")
+    path.write_text("sentence_good,sentence_bad\n She\tis., She are.\n")
+    assert pairs.read(path).caveats == ()
+
+
 def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     own = pd.DataFrame([GOOD, OTHER]).assign(phenomenon=["a", "b"], sentence_bad_2="They is here.", note=1)
     own.to_csv(tmp_path / "own.csv", index=False)
