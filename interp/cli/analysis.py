@@ -23,7 +23,7 @@ from interp.cli.output import check_output, check_working, is_saving, save, save
 from interp.cli.screen import echo, visible
 from interp.support.disk import check_page
 from interp.support.paths import bundled_models, corpus_file, model_directory, short_name
-from interp.support.words import beginning_words, meant
+from interp.support.words import beginning_words, count, meant
 
 __all__ = ["command_of", "report"]
 
@@ -111,7 +111,7 @@ def _reading(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
     rows = ""
     if {"context", "layout"} <= {*settings}:
         left_out = settings.get("tokens_left_out")
-        incomplete = f"; the last {left_out:,} tokens fill no row and are left out" if left_out else ""
+        incomplete = f" without the last {count(left_out, 'token')}, too few for a row" if left_out else ""
         rows = f"in rows of {settings['context']:,} tokens ({settings['layout']}{incomplete})"
     begin = beginning_words(settings["bos"]) if settings.get("bos") else ""
     if perplexity := settings.get("bos_perplexity"):

@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from interp.support.words import count
+
 __all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others", "texts_read"]
 __dir__ = __all__.copy
 
@@ -159,8 +161,8 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
         texts_per_group: how many consecutive texts, or pieces of longer texts, make up a group.
 
     Examples:
-        >>> about(12, 1)["none"]
-        '12 texts, or pieces of longer ones, were read; intervals need 20 (more text, shorter rows or a row per text)'
+        >>> about(12, 1)["none"].partition(";")[0]
+        'what was read is 12 texts, or pieces of longer ones'
     """
     description: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
     description["texts_per_group"] = texts_per_group
@@ -188,7 +190,7 @@ def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:
 def _too_few(groups: int, texts_per_group: int) -> str | None:
     """Why there is no interval, or None if there is one."""
     if groups * texts_per_group < FEWEST_TEXTS:
-        problem = f"{groups * texts_per_group} texts, or pieces of longer ones, were read"
+        problem = f"what was read is {count(groups * texts_per_group, 'text')}, or pieces of longer ones"
         return f"{problem}; intervals need {FEWEST_TEXTS} (more text, shorter rows or a row per text)"
     if groups < _FEWEST_GROUPS:
         return f"what was read is from {groups} groups of texts; intervals need {_FEWEST_GROUPS}"

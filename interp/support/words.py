@@ -89,10 +89,11 @@ def without(bias: str, scale: float) -> str:
     """Begin a sentence that says what happens without a bias or direction, or with a multiple of it.
 
     Examples:
-        >>> without("ln", 0), without("mean", 0.5)
-        ('without b_LN (the bias of the final layer norm)', 'with 0.5 times E[h] (the mean input of the unembedding)')
+        >>> without("ln", 0), without("mean", -0.5)
+        ('without b_LN (the bias of the final layer norm)', 'with −0.5 times E[h] (the mean input of the unembedding)')
     """
-    return f"{'without' if scale == 0 else f'with {scale:g} times'} {BIAS_WORD[bias]} ({BIAS_MEANING[bias]})"
+    condition = "without" if scale == 0 else f"with {printed(scale, '{:g}')} times"
+    return f"{condition} {BIAS_WORD[bias]} ({BIAS_MEANING[bias]})"
 
 
 def beginning_words(bos: object) -> str:
