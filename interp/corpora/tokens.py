@@ -28,11 +28,12 @@ _WARN_ABOVE = 0.05
 def unknown_id(tokenizer: Any) -> int | None:
     """Return the id of the token for text that a tokenizer does not know, or None if it knows all text.
 
-    Byte-level tokenizers know all text. (GPT-2's unknown token is its end-of-text token.)
+    Byte-level tokenizers know all text. (GPT-2's unknown token is its end-of-text token.) Tokens are compared by name,
+    because a TransformerBridge gives BERT's tokenizer an end-of-text token, which has the id of the unknown one.
     """
     token_id = getattr(tokenizer, "unk_token_id", None)
-    special_tokens = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
-    return None if token_id is None or token_id in special_tokens else int(token_id)
+    special_tokens = (getattr(tokenizer, f"{name}_token", None) for name in ("bos", "eos", "pad"))
+    return None if token_id is None or tokenizer.unk_token in special_tokens else int(token_id)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,13 @@ def test_text_of_unknown_tokens_is_refused(kind, load_toy):
         effect(model, ["猫 が 好き です"] * 25)
 
 
+def test_a_bridge_refuses_unknown_text_too():
+    """It gives BERT's tokenizer an end-of-text token, which has the id of [UNK]."""
+    model = interp.load("tiny-bert", backend="bridge")
+    with pytest.raises(ValueError, match=naming(50, "[UNK]")):
+        list(interp.corpora.batches(model, ["😀"] * 50))
+
+
 def test_a_long_text_is_not_read_to_its_end(load_toy):
     def texts():
         for number in range(100_000):
