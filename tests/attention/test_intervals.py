@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from oracles.intervals import half_width
+from oracles.intervals import half_width, pseudo_values
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
@@ -123,7 +123,13 @@ def contributions_of(model, ids, *, batch_size=40, **how):
     return observer, attention.gaps(observer.scores).mean("head", ["gap"]), observer.totals
 
 
-@pytest.mark.quick("bert-how1", "gpt2-how3")
+def share_beyond(gaps, dims, others):
+    """The share of the gap of a layer and class that some dimensions have, minus that of others."""
+    gap = gaps.query("layer == 1 and key_class == 'some'").sort_values("dim")["gap"].to_numpy()
+    return (gap[dims].sum() - gap[others].sum()) / gap.sum()
+
+
+@pytest.mark.quick("bert-how1", "bert-how2", "gpt2-how3")
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
@@ -138,10 +144,11 @@ def test_intervals_of_contributions_are_those_of_leaving_out_each_group(kind, ho
     ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
     observer, apart, totals = contributions_of(model, ids, batch_size=7, **how)
     columns = ["contributions", "key_bias", "score"]
-    gaps, sums = [], []
+    gaps, sums, shares = [], [], []
     for group in range(20):
         rest = torch.cat([ids[: 2 * group], ids[2 * group + 2 :]])
         _, its_gaps, its_totals = contributions_of(model, rest, **how)
+        shares.append(share_beyond(its_gaps, [1, 5], [2, 9]))
         gaps.append(20 * apart["gap"] - 19 * its_gaps["gap"])
         sums.append((20 * totals[columns] - 19 * its_totals[columns]).to_numpy())
     np.testing.assert_allclose(observer.gap_half(apart), half_width(np.array(gaps)), rtol=1e-6, atol=1e-12)
@@ -151,6 +158,8 @@ def test_intervals_of_contributions_are_those_of_leaving_out_each_group(kind, ho
             expected = totals[name] + side * half[:, number]
             np.testing.assert_allclose(totals[f"{name}_{end}"], expected, rtol=1e-6, atol=1e-12)
     assert (observer.gap_half(apart) > 0).all()
+    half = half_width(pseudo_values(share_beyond(apart, [1, 5], [2, 9]), np.array(shares)))
+    assert observer.half_beyond(1, "some", [1, 5], [2, 9]) == pytest.approx(half, rel=1e-6)
 
 
 def test_gaps_of_a_model_that_is_too_large_have_no_interval(load_toy, monkeypatch):
