@@ -75,6 +75,17 @@ def test_the_text_is_that_of_the_token(kind, load_toy):
         assert whole.split()[one.position] == one.token
 
 
+def test_the_first_token_of_all_counts(load_toy):
+    model = load_toy("gpt2")
+    model.embed.W_E.data[7 + 59, 3] = 100.0
+    batches = corpora.batches(model, ["w59 w1", "w2 w3"], layout="texts")
+    observer = LargestTokens(model)
+    observe(model, batches, observer, progress=False)
+    table = observer.table(batches, [(3, 0)])
+    assert table.loc[0, ["rank", "token", "text", "position"]].tolist() == [1, "w59", 0, 0]
+    assert len(table) == 4
+
+
 @pytest.mark.slow
 def test_batches_and_parts_do_not_matter(load_toy):
     """With texts that begin alike, the order of the corpus decides most places; float32."""

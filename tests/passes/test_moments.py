@@ -72,6 +72,12 @@ def test_any_division_gives_the_correlation(sample):
             assert found[row, column] == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_correlation_is_that_of_numpy():
+    x, y = (np.random.default_rng(seed).normal(size=(50, n)) * 3 + 1 for seed, n in ((0, 3), (1, 2)))
+    found = moments.correlation(moments.of_pairs(torch.from_numpy(x.copy()), torch.from_numpy(y)))
+    np.testing.assert_allclose(found, np.corrcoef(x, y, rowvar=False)[3:, :3], rtol=1e-12)
+
+
 def test_nothing_merges_with_nothing():
     nothing = torch.zeros(moments.ROWS[1], 2, 3, dtype=torch.float64)
     some = moments.by_group(torch.ones(1, 3, dtype=torch.float64), torch.tensor([[1.0, 0.0]]).double())
