@@ -573,6 +573,7 @@ def test_gaps(column, sign):
         scores = scores.assign(mean=scores["centred_mean"], centred_mean=np.nan)
     table = attention.gaps(scores.sample(frac=1, random_state=0))
     assert len(table) == 6 * 12
+    assert list(table) == [*KEY, "dim", "gap", "share", "rank", "n_dims_90", "abs_share", "n_dims_90_abs"]
     for (layer, head, name), rows in table.sort_values("dim").groupby(KEY):
         gap = means[layer, head, name] - means[layer, head, "other"]
         share = gap / gap.sum()

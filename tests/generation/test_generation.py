@@ -185,6 +185,11 @@ def test_a_hook_on_the_head_sees_the_last_position_or_all(gpt2):
         assert seen == kept
 
 
+def test_progress_is_shown_only_if_asked_for(gpt2, capsys):
+    generate(gpt2, PROMPTS, max_new_tokens=2, progress=False)
+    assert capsys.readouterr().err == ""
+
+
 def test_active_hooks_act_too(gpt2):
     recipe = hooks.scale_bias(gpt2, "ln", -2.0)
     wanted = tokens(generate(gpt2, PROMPTS, hooks=recipe, max_new_tokens=9, progress=False))

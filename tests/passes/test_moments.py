@@ -1,6 +1,8 @@
 """Merged centred moments against exact fractions, however the sample is divided."""
 
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import reduce
 
@@ -76,6 +78,39 @@ def test_the_correlation_is_that_of_numpy():
     x, y = (np.random.default_rng(seed).normal(size=(50, n)) * 3 + 1 for seed, n in ((0, 3), (1, 2)))
     found = moments.correlation(moments.of_pairs(torch.from_numpy(x.copy()), torch.from_numpy(y)))
     np.testing.assert_allclose(found, np.corrcoef(x, y, rowvar=False)[3:, :3], rtol=1e-12)
+
+
+def test_processes_reduce_to_the_moments_of_all(monkeypatch):
+    """Threads in place of processes: with means far from zero, and one that has nothing of a group."""
+    barrier, tensors = threading.Barrier(3), {}
+
+    def all_reduce(tensor, operation):
+        tensors[threading.get_ident()] = tensor.clone()
+        barrier.wait()
+        stacked = torch.stack(list(tensors.values()))
+        barrier.wait()
+        tensor.copy_(stacked.amax(0) if operation == torch.distributed.ReduceOp.MAX else stacked.sum(0))
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    rng = np.random.default_rng(0)
+    x, y = -1e14 + 10 * rng.normal(size=(30, 4)), rng.normal(size=(30, 4))
+    group = np.repeat([0, 1, 0], [10, 10, 10])
+    one_hot = torch.eye(2, dtype=torch.float64)[torch.from_numpy(group)]
+    values, others = torch.from_numpy(x), torch.from_numpy(y)
+
+    def of_all(make):
+        parts = [slice(0, 10), slice(10, 22), slice(22, 30)]
+        with ThreadPoolExecutor(3) as threads:
+            first, *rest = threads.map(lambda part: moments.all_reduce(make(part)), parts)
+        assert all(torch.equal(first, reduced) for reduced in rest)
+        return first
+
+    reduced = of_all(lambda part: moments.by_group(values[part].clone(), one_hot[part]))
+    expected = np.array([[exact(x[group == n, column]) for column in range(4)] for n in (0, 1)])
+    np.testing.assert_allclose(moments.mean(reduced), expected[..., 0], rtol=1e-15)
+    np.testing.assert_allclose(moments.variance(reduced), expected[..., 1], rtol=1e-9)
+    reduced = of_all(lambda part: moments.of_pairs(values[part].clone(), others[part]))
+    np.testing.assert_allclose(moments.correlation(reduced), np.corrcoef(x + 1e14, y, rowvar=False)[4:, :4], rtol=1e-9)
 
 
 def test_nothing_merges_with_nothing():
