@@ -21,8 +21,9 @@ from interp.analyses.controls.findings import band_findings
 from interp.analyses.encoding.findings import better_than_random
 from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.frequency.findings import findings as follows
-from interp.analyses.generation.findings import diverse
-from interp.analyses.generation.metrics import intervals
+from interp.analyses.generation.findings import diverse, more_human
+from interp.analyses.generation.highest import highest_mauve, mauve_of_halves
+from interp.analyses.generation.metrics import intervals, mauve_scores
 from interp.analyses.probing.claims import by_depth, gates_by_t, quarter
 from interp.analyses.probing.findings import above_untrained, beyond, concentrated, held, needed, some_general
 from interp.instruments.controls import DirectionKind, random_directions, spearman_of
@@ -200,6 +201,23 @@ def scaled_text(rng: np.random.Generator, *, effect: float) -> Verdict:
     return first(diverse(intervals(pd.concat(tables), np.zeros(501, dtype=bool)), 60))
 
 
+def human_text(rng: np.random.Generator, *, shift: float) -> Verdict:
+    """Features of human text and of text at three scales after the same prompts. Without a shift all are alike; with
+    one only those at λ = 0.5 are like human text."""
+    of_prompt = rng.normal(size=(60, 4))
+    human, *texts = (of_prompt + rng.normal(size=(60, 4)) for _ in range(4))
+    rows, halves = [], []
+    for scale, features in zip((0.0, 0.5, 1.0), texts, strict=True):
+        features[:, 0] += shift * (scale != 0.5)
+        rows.append({"decoder": "sample", "scale": scale, "mauve_mean": np.mean(mauve_scores(features, human))})
+        halves.append({"decoder": "sample", "scale": scale, **_numbered(mauve_of_halves(features, human, seed=0))})
+    return first(more_human(highest_mauve(pd.DataFrame(rows), pd.DataFrame(halves)), 60))
+
+
+def _numbered(scores: list[float]) -> dict[str, float]:
+    return {f"half_{number}": score for number, score in enumerate(scores)}
+
+
 @cache
 def frequencies() -> tuple[Float[np.ndarray, " types"], Embeddings, dict[str, Float[Tensor, "draws d"]]]:
     """log u of 1,000 types, embeddings that have a common direction and encode log u along another, and 800 random
@@ -264,6 +282,7 @@ _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated 
 _QUARTER, _DEPTH = "Is a quarter of the dimensions enough?", "Do sparse probes read more at later states?"
 _GATES = "Do gates open where t is largest?"
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
+_HUMAN = "Is text more like human text at another λ?"
 _DIVERSE, _MODELS = "Is text more diverse with less of b_LN?", "Are dense probes better than those of untrained models?"
 _STEERS, _TOGETHER = "Does an outlier dimension steer attention?", "Do outlier dimensions together steer attention?"
 _SINK, _OVERLAP = "Is there a sink at the first position?", "Do directions or subspaces overlap?"
@@ -309,6 +328,8 @@ CELLS = [
     Cell("controls", _FREQUENT, "5 SDs more", "planted", partial(frequent_words, effect=5.0), 2_000),
     Cell("generation", _DIVERSE, "the same at both λ", "null", partial(scaled_text, effect=0.0), 400),
     Cell("generation", _DIVERSE, "a flatter distribution", "planted", partial(scaled_text, effect=0.2), 400),
+    Cell("generation", _HUMAN, "alike at all λ", "null", partial(human_text, shift=0.0), 100),
+    Cell("generation", _HUMAN, "alike at λ = 0.5 alone", "planted", partial(human_text, shift=3.0), 100),
     Cell("probing", _MODELS, "four models that are alike", "null", partial(above_models, effect=0.0), 2_000),
     Cell("probing", _MODELS, "2 s more accurate", "planted", partial(above_models, effect=2 * S), 2_000),
     Cell("attention", _STEERS, "large, but like any direction", "null",

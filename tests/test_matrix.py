@@ -203,6 +203,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd "
         "perplexity n_texts n_tokens",
         "intervals": "decoder scale measure value low high difference difference_low difference_high",
+        "highest": "decoder scale scale_low scale_high mauve_mean gain gain_low gain_high",
     },
     attention.AttentionStudy: {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
@@ -290,7 +291,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
-    "mauve_sd", "through_unigram", "spearman",
+    "mauve_sd", "scale_low", "scale_high", "gain", "gain_low", "gain_high", "through_unigram", "spearman",
     "pearson", "slope", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "difference", "difference_low", "difference_high", "log_odds_low", "log_odds_high",
     "log_unigram", "attention_received", "l0_strength", "k", "cosine", "share", "abs_share", "sd",

@@ -161,7 +161,8 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
     def sweep(scales):
         rows = [{"decoder": "greedy", "scale": one, "diversity": one / 2, "perplexity": 9 - one} for one in scales]
         rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
-        return interp.generation.GenerationStudy({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows), pd.DataFrame())
+        texts, none = pd.DataFrame({"decoder": []}), pd.DataFrame()
+        return interp.generation.GenerationStudy({}, texts, pd.DataFrame(rows), none, none)
 
     sides = generation.sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
     assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]

@@ -102,7 +102,7 @@ def test_figures_of_generated_text(written):
         assert figure.layout.xaxis.title.text
         assert figure.layout.yaxis.title.text
         assert len(figure.to_json()) < 200_000
-        names = [trace.name for trace in figure.data]
+        names = [trace.name for trace in figure.data if "highest" not in trace.name]
         assert names == ["beam", "top-k", *([] if measure == "mauve" else ["human"])]
     table = written.metrics.query("decoder == 'top_k'").sort_values("scale")
     np.testing.assert_allclose(figures["mauve"].data[1].y, table["mauve_mean"])

@@ -73,12 +73,13 @@ def test_whose_text_comes_nearer_to_human_text():
     rows = [("human", np.nan, 0.7, np.nan), ("greedy", 0.0, 0.3, 0.1), ("greedy", 1.0, 0.2, np.nan)]
     rows += [("top_p", 0.0, 0.9, 0.1), ("top_p", 0.5, 0.85, 0.05), ("top_p", 1.0, 0.8, np.nan)]
     table = pd.DataFrame(rows, columns=["decoder", "scale", "value", "difference"]).assign(measure="diversity")
-    assert str(of_generation(table)) == (
+    no_mauve = pd.DataFrame()
+    assert str(of_generation(table, no_mauve)) == (
         "Without b_LN (the bias of the final layer norm), the diversity of text is nearer to that of human text "
         "(0.700) with greedy decoding (0.200 to 0.300) and farther from it with top-p sampling (0.800 to 0.900)."
     )
-    assert "is farther from that of human text (0.700) with top-p" in str(of_generation(table.drop(index=[1, 2])))
-    assert of_generation(table[table["scale"] != 0].query("scale != 0.5")) is None
+    assert "is farther from that of human text (0.700) with top-p" in str(of_generation(table.drop(index=[1, 2]), no_mauve))
+    assert of_generation(table[table["scale"] != 0].query("scale != 0.5"), no_mauve) is None
 
 
 def test_which_dimensions_decide_attention():

@@ -23,6 +23,7 @@ MEANINGS = COMMON | {
     ),
     "mauve_mean": Column("MAUVE", "Similarity to human text, at most 1; mean over seeds of the clustering."),
     "mauve_sd": Column("SD of MAUVE", "Standard deviation over seeds of the clustering."),
+    "gain": Column("gain", "MAUVE of half of the prompts at the λ that is best on the others, minus that at λ = 1."),
     "frequent_share": Column(
         "frequent tokens", "Share of tokens that belong to the types making up half of the corpus."
     ),

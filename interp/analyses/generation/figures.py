@@ -16,7 +16,11 @@ TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition"]
 """What `text_measure` draws."""
 _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
-    "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
+    "mauve": (
+        "MAUVE against human text",
+        "MAUVE",
+        "± SD over seeds of the clustering; squares: highest, with the 95 % interval of λ",
+    ),
     "frequent_share": (
         "Frequent tokens in the text",
         "share of all tokens",
@@ -51,6 +55,8 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     title, y, subtitle = _TITLE[measure]
     out = figure(title, f"scale λ of {BIAS_NAME[sweep.scaled]}", y, subtitle=subtitle)
     _draw(out, written, "scale", column, error)
+    if measure == "mauve":
+        _mark_highest(out, sweep.highest)
     for value in human[column].dropna():
         level = pd.Series(value, [written["scale"].min(), written["scale"].max()])
         add_series(out, level, _HUMAN | {"name": "human"}, hover="human: %{y:.4g}<extra></extra>")
@@ -102,6 +108,22 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
         bars = None if error is None else {"array": part[error], "thickness": 1, "width": 3}
         details = part[["scale", "perplexity"]]
         add_series(out, part[y], style, hover=hover, size=8, customdata=details, error_y=bars, showlegend=True)
+
+
+def _mark_highest(out: Figure, highest: pd.DataFrame) -> None:
+    """A square at the λ of the highest MAUVE of each decoder, with the interval of λ as a bar."""
+    for decoder, style in decoder_styles(list(highest["decoder"])).items():
+        best = highest[highest["decoder"] == decoder].set_index("scale")
+        bars = {
+            "array": best["scale_high"] - best.index,
+            "arrayminus": best.index - best["scale_low"],
+            "symmetric": False,
+        }
+        mark = {"name": f"{style['name']}, highest", "color": style["color"], "symbol": "square-open"}
+        hover = "highest at λ = %{x:g} [%{customdata[0]:g}, %{customdata[1]:g}]"
+        ends = best[["scale_low", "scale_high"]]
+        add_series(out, best["mauve_mean"], mark, hover=hover, size=14, mode="markers", customdata=ends,
+                   error_x=bars, showlegend=False)  # fmt: skip
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:

@@ -1,5 +1,7 @@
-"""What `interp generation` finds: whether text becomes more diverse with less of b_LN (or E[h])."""
+"""What `interp generation` finds: whether text becomes more diverse with less of b_LN (or E[h]), and more like human
+text at another λ than 1."""
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -7,9 +9,9 @@ import pandas as pd
 from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, ends, judged, smallest
 from interp.support.choices import Scaled
-from interp.support.words import capitalized, named_bias, without
+from interp.support.words import capitalized, named_bias, within, without
 
-__all__ = ["HUMAN", "answer", "diverse"]
+__all__ = ["HUMAN", "answer", "diverse", "more_human"]
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
@@ -17,12 +19,12 @@ _CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampli
 _CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
 
 
-def answer(intervals: pd.DataFrame, scaled: Scaled = "ln") -> Answer | None:
-    """Whose text comes nearer to the diversity of human text, or moves away from it, from λ = 1 to the smallest λ. None
-    if there is only one of them.
+def answer(intervals: pd.DataFrame, highest: pd.DataFrame, scaled: Scaled = "ln") -> Answer | None:
+    """Whose text comes nearer to the diversity of human text, or moves away from it, from λ = 1 to the smallest λ, and
+    the λ of the highest MAUVE. None if there is only one λ.
 
     Args:
-        intervals: the table of `GenerationStudy`.
+        intervals, highest: tables of `GenerationStudy`.
         scaled: what was scaled, b_LN or E[h].
     """
     human, ends = _at_the_smallest(intervals)
@@ -34,15 +36,21 @@ def answer(intervals: pd.DataFrame, scaled: Scaled = "ln") -> Answer | None:
     target = f"that of human text ({human:.3f})"
     for direction, decoders in (("nearer to", ends.index[nearer]), ("farther from", ends.index[~nearer])):
         if len(decoders):
-            changes = (
-                f"{_CALLED.get(name, name)} ({before[name]:.3f} to {ends['value'][name]:.3f})" for name in decoders
-            )
+            changes = (f"{_called(name)} ({before[name]:.3f} to {ends['value'][name]:.3f})" for name in decoders)
             parts.append(f"{direction} {target} with {', '.join(changes)}")
             target = "it"
     scale = ends["scale"].iloc[0]
     less = capitalized(without(scaled, scale))
     values = {"scale": scale, "human": human, "before": before.to_dict(), "after": ends["value"].to_dict()}
-    return Answer(f"{less}, the diversity of text is {' and '.join(parts)}.", values)
+    sentences = [f"{less}, the diversity of text is {' and '.join(parts)}."]
+    if len(highest):
+        values["highest"] = highest.set_index("decoder")["scale"].to_dict()
+        where = (
+            f"λ = {row['scale']:g} {within(row['scale_low'], row['scale_high'], '{:g}')} with {_called(row['decoder'])}"
+            for row in highest.to_dict("records")
+        )
+        sentences.append(f"MAUVE, the similarity to human text, is highest at {', '.join(where)}.")
+    return Answer(" ".join(sentences), values)
 
 
 def diverse(intervals: pd.DataFrame, n_prompts: int, scaled: Scaled = "ln") -> Iterator[Finding]:
@@ -50,9 +58,8 @@ def diverse(intervals: pd.DataFrame, n_prompts: int, scaled: Scaled = "ln") -> I
     human, ends_of_scale = _at_the_smallest(intervals)
     for decoder, row in ends_of_scale.to_dict("index").items():
         before = row["value"] - row["difference"]
-        name = _CALLED.get(str(decoder), str(decoder))
         yield judged(
-            question=f"Is text from {name} more diverse with less of {named_bias(scaled)}?",
+            question=f"Is text from {_called(decoder)} more diverse with less of {named_bias(scaled)}?",
             measure=f"{without(scaled, row['scale'])}, its diversity (the mean share of distinct n-grams), "
             f"{before:.3f} as trained and {human:.3f} in human text, changes by",
             **ends(row, "difference"),
@@ -61,6 +68,34 @@ def diverse(intervals: pd.DataFrame, n_prompts: int, scaled: Scaled = "ln") -> I
             sample=(n_prompts, "prompt"),
             form="{:+z.3f}",
         )
+
+
+def more_human(highest: pd.DataFrame, n_prompts: int, why_none: str = "") -> Iterator[Finding]:
+    """Whether each decoder's text is more like human text at the λ of the highest MAUVE than at λ = 1.
+
+    Args:
+        highest: the table of `GenerationStudy`. Without λ = 1 there is no finding.
+        why_none: why there are no intervals, if so.
+    """
+    for row in highest.to_dict("records"):
+        if math.isnan(row["gain"]) and not why_none:
+            continue
+        scales = within(row["scale_low"], row["scale_high"], "{:g}")
+        yield judged(
+            question=f"Is text from {_called(row['decoder'])} more like human text at another λ than 1?",
+            measure=f"MAUVE is highest at λ = {row['scale']:g} {scales}; compared with λ = 1, choosing λ on one half "
+            "of the prompts changes MAUVE of the other half by",
+            **ends(row, "gain"),
+            controls=[ZERO],
+            smallest=smallest("mauve"),
+            sample=(n_prompts, "prompt"),
+            form="{:+z.3f}",
+            because=why_none,
+        )
+
+
+def _called(decoder: object) -> str:
+    return _CALLED.get(str(decoder), str(decoder))
 
 
 def _at_the_smallest(intervals: pd.DataFrame) -> tuple[float, pd.DataFrame]:

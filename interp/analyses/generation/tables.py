@@ -20,7 +20,8 @@ from transformers import GenerationConfig
 
 from interp import models
 from interp.analyses.generation.columns import IN_PAPER, MEANINGS
-from interp.analyses.generation.findings import HUMAN, answer, diverse
+from interp.analyses.generation.findings import HUMAN, answer, diverse, more_human
+from interp.analyses.generation.highest import N_SPLITS, highest_mauve, mauve_of_halves
 from interp.analyses.generation.metrics import MAUVE_SEEDS, frequent_types, intervals, text_features, text_metrics
 from interp.analyses.generation.options import GenerationOptions, check_asked
 from interp.corpora import Batches, batches
@@ -93,6 +94,8 @@ class GenerationStudy(Result):
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
       repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
       prompts; see `interp.generation.metrics.intervals`.
+    - `highest` (decoder, scale, scale_low, scale_high, mauve_mean, gain, gain_low, gain_high): the λ of the highest
+      MAUVE; see `interp.generation.highest.highest_mauve`. It is empty without `features`.
     """
 
     analysis: ClassVar[str] = "generation"
@@ -103,10 +106,11 @@ class GenerationStudy(Result):
     texts: pd.DataFrame
     metrics: pd.DataFrame
     intervals: pd.DataFrame
+    highest: pd.DataFrame
 
     @property
     def answer(self) -> Answer | None:
-        return answer(self.intervals, self.scaled)
+        return answer(self.intervals, self.highest, self.scaled)
 
     @property
     def scaled(self) -> Scaled:
@@ -115,8 +119,10 @@ class GenerationStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        intervals = diverse(self.intervals, self.texts["prompt_id"].nunique(), self.scaled)
-        return over_texts(intervals, self.provenance.get("intervals", {}))
+        n_prompts = self.texts["prompt_id"].nunique()
+        about = self.provenance.get("intervals", {})
+        more_diverse = diverse(self.intervals, n_prompts, self.scaled)
+        return over_texts([*more_diverse, *more_human(self.highest, n_prompts, about.get("none", ""))], about)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -176,9 +182,12 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     def measured(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
         hooks = recipe(scale)
         texts = decode(model, rows, configs[decoder], hooks, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
-        both = {} if judge is None else {"features": _features(judge, texts), "human_features": human_features}
+        both: dict[str, Any] = {}
+        if judge is not None:
+            both = {"features": _features(judge, texts), "human_features": human_features}
+        halves = mauve_of_halves(**both, seed=seed) if both else []
         bar.update()
-        return _measured(decoder, scale, texts, len(rows), unigram=counts, **both)
+        return _measured(decoder, scale, texts, len(rows), halves, unigram=counts, **both)
 
     human = [continuation(model, row, new) for row, new in zip(rows, sample.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
@@ -188,6 +197,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         "token_ids": xxhash.xxh3_128(sample.ids.tobytes() + sample.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
+        "splits": None if judge is None else N_SPLITS,
     }  # fmt: skip
     work = []
     for decoder, scale in product(configs, perplexity.index):
@@ -196,8 +206,10 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         work.append((checkpoint, partial(measured, decoder, scale, checkpoint)))
     remaining = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=remaining, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
-        parts = [_measured(HUMAN, np.nan, human, len(rows), unigram=counts), *kept_each(work)]
-    texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
+        parts = [_measured(HUMAN, np.nan, human, len(rows), [], unigram=counts), *kept_each(work)]
+    texts, metrics, halves = (
+        pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics", "halves")
+    )
     frequent = frequent_types(counts)
     record = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
     record |= {"tokens_at_once": CACHED_TOKENS, "scaled": scaled}
@@ -210,6 +222,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
+        highest=highest_mauve(metrics, halves),
     )
 
 
@@ -278,13 +291,17 @@ def _configs(
     return configs
 
 
-def _measured(decoder: str, scale: float, texts: list[Generation], n_prompts: int, **read: Any) -> Tables:
-    """The texts of a decoder at a scale, and their measures. `read` holds the other arguments of `text_metrics`."""
+def _measured(
+    decoder: str, scale: float, texts: list[Generation], n_prompts: int, halves: list[float], **read: Any
+) -> Tables:
+    """The texts of a decoder at a scale, and their measures, also of halves of the prompts. `read` holds the other
+    arguments of `text_metrics`."""
     where: dict[str, Any] = {"decoder": decoder, "scale": scale}
     table = pd.DataFrame(texts).assign(prompt_id=np.arange(len(texts)) * n_prompts // len(texts), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
     measures = text_metrics([text.token_ids for text in texts], **read)
-    return {"texts": table, "metrics": pd.DataFrame([measures | where])}
+    of_halves = {f"half_{number}": mauve for number, mauve in enumerate(halves)}
+    return {"texts": table, "metrics": pd.DataFrame([measures | where]), "halves": pd.DataFrame([where | of_halves])}
 
 
 def _features(judge: Model, texts: list[Generation]) -> Float[np.ndarray, "texts d_model"]:
