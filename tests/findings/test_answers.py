@@ -78,7 +78,8 @@ def test_whose_text_comes_nearer_to_human_text():
         "Without b_LN (the bias of the final layer norm), the diversity of text is nearer to that of human text "
         "(0.700) with greedy decoding (0.200 to 0.300) and farther from it with top-p sampling (0.800 to 0.900)."
     )
-    assert "is farther from that of human text (0.700) with top-p" in str(of_generation(table.drop(index=[1, 2]), no_mauve))
+    of_top_p = table.drop(index=[1, 2])
+    assert "is farther from that of human text (0.700) with top-p" in str(of_generation(of_top_p, no_mauve))
     assert of_generation(table[table["scale"] != 0].query("scale != 0.5"), no_mauve) is None
 
 
