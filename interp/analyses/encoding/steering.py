@@ -1,6 +1,7 @@
 """Multiplying one token's probability: the requested ratio and the achieved ratio."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 from itertools import product
 from typing import ClassVar, get_args
@@ -38,6 +39,7 @@ __all__ += ["steering_direction", "steering_errors", "steering_report", "token_i
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 _TOP = 0.1  # share of the dimensions
+_PIECES = 8  # the most tokens of a text that an error names
 _LOG_ODDS = 60.0
 _LEAST_RATIO = 1e-20  # a smaller one may need a shift beyond these log-odds
 _BINS = 2400  # bins of log-odds, .05 nats wide
@@ -166,8 +168,9 @@ def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
         tokenizer = tokenizer_of(model)
         [ids] = encode(tokenizer, [unicode_text(token, "token")])
         if len(ids) != 1:
-            pieces = ", ".join(token_names(model, ids))
-            raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
+            pieces = ", ".join(token_names(model, ids[:_PIECES])) + ", …" * (len(ids) > _PIECES)
+            problem = f"{reprlib.repr(token)} is {len(ids)} tokens ({pieces})"
+            raise ValueError(f"{problem}, expected one; mind the leading space")
         if ids[0] == tokenizer.unk_token_id and token != tokenizer.unk_token:
             raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {tokenizer.unk_token}")
         token = ids[0]
