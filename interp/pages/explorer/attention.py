@@ -27,7 +27,9 @@ Removal: TypeAlias = Literal["keys", "queries", "residual"]
 
 _PATTERN = """
 import torch
+from interp.corpora.batching import Batch
 from interp.corpora.sentences import sentence_rows
+from interp.passes.reading import forward
 
 tokens = torch.tensor(sentence_rows(model, [{text!r}]))
 layer, head, query, key = {layer}, {head}, {query}, {key}
@@ -36,7 +38,7 @@ recipe = {recipe}
 for site, seen in [("q", q), ("k", k), ("pattern", pattern)]:
     recipe += interp.hooks.capture(model, site, seen, layer=layer)
 with model.hooks(fwd_hooks=recipe):
-    model(tokens)
+    forward(model, Batch.of(tokens.tolist()), layer + 1)
 [pattern] = pattern.values()
 attention = pattern[0, head, query, key]
 """
