@@ -60,6 +60,7 @@ __dir__ = __all__.copy
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
 _MOST_ROWS = 7  # the most rows of a table that is unfolded when the tables are
+_MOST_ROWS_ALONE = 24  # the same on a page that is saved in the explorer, where tables are unfolded
 _HALF = 540  # pixels of a figure that shares its row; a wider figure gets its own row
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
@@ -266,6 +267,7 @@ def templates() -> jinja2.Environment:
     csv = partial(written_as, form="csv")
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
     out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
+    out.globals.update(most_rows_alone=_MOST_ROWS_ALONE)
     out.globals.update(plain_title=plain_title, description=description, opens=_opens, opening=_opening)
     out.globals.update(capitalized=capitalized, counted=counted, anchor=_anchor, in_words=_in_words, half=_HALF)
     out.globals.update(figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json))

@@ -6,6 +6,7 @@ from interp.analyses.probing.probes import probe, token_scores
 from interp.analyses.probing.scores import sentence_scores, word_surprisal
 from interp.pages.explorer import figures
 from interp.pages.explorer.subject import Answer, Subject, code, token_ids
+from interp.passes.execution import execute, side_by_side
 from interp.support.words import printed
 
 __all__ = ["grammar"]
@@ -54,8 +55,9 @@ def grammar(subject: Subject, first: str, second: str, *, probe_of: tuple[str, i
 
 def _scored(subject: Subject, sentences: list[str]) -> Answer:
     """The scores of two sentences and of their words."""
-    scores = sentence_scores(subject.model, sentences, progress=False)
-    words = word_surprisal(subject.model, sentences, progress=False)
+    model = subject.model
+    passes = side_by_side(sentence_scores.passes(model, sentences), word_surprisal.passes(model, sentences))
+    scores, words = execute(model, passes, progress=False)
     difference = float(scores["sum"][0] - scores["sum"][1])
     likelier = "first" if difference > 0 else "second"
     notes = [
