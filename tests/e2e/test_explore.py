@@ -1,6 +1,7 @@
 """The explorer in a browser."""
 
 import json
+from typing import Any
 from urllib.parse import urlsplit
 
 from browser import Browser
@@ -35,6 +36,12 @@ def typed(browser: Browser, selector: str, text: str) -> None:
     browser.press("Enter")
 
 
+def changed(browser: Browser, control: str, before: object) -> Any:
+    """The value of a control, once it differs."""
+    value = f"dash_component_api.getLayout('{control}').props.value"
+    return browser.run(f"{WAIT.replace('READY', f'{value} !== {json.dumps(before)}')}.then(() => {value})")
+
+
 def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = subject("tiny-gpt2", {})
@@ -42,7 +49,7 @@ def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
         browser.resize(1400)
         browser.dark(False)
         browser.call("Page.navigate", url=address)
-        shows(browser, attention(found, "The boy who lived by the river hurt himself.").notes[1])
+        shows(browser, attention(found, "The boy who lived by the river hurt himself").notes[1])
 
         text = "The girl who saw the king hurt herself."
         typed(browser, "#attention-text", text)
@@ -54,16 +61,19 @@ def test_a_click_through_the_panels(browser, tmp_path, monkeypatch):
         browser.click("#attention-where label:nth-of-type(3)")
         shows(browser, attention(found, text, layer=2, removed=outliers, where="residual").notes[0])
 
+        removal: dict[str, Any] = {"layer": 2, "removed": outliers, "where": "residual"}
+        browser.click("#attention-figure-heads .nsewdrag")
+        head = changed(browser, "attention-head", 0)
+        shows(browser, attention(found, text, head=head, **removal).notes[0])
         browser.click("#attention-figure-pattern .nsewdrag")
-        chosen = "dash_component_api.getLayout('attention-{}').props.value"
-        pair = {name: browser.run(f"{WAIT.replace('READY', chosen.format(name) + ' !== null')}.then(() => "
-                                  f"{chosen.format(name)})") for name in ("query", "key")}  # fmt: skip
-        shows(browser, attention(found, text, layer=2, removed=outliers, where="residual", **pair).notes[0])
-        removed = "dash_component_api.getLayout('attention-removed').props.value"
-        before = browser.run(removed)
+        pair = {name: changed(browser, f"attention-{name}", None) for name in ("query", "key")}
+        shows(browser, attention(found, text, head=head, **removal, **pair).notes[0])
+        before = ", ".join(map(str, outliers))
         browser.click("#attention-figure-dimensions .point path")
-        after = browser.run(f"{WAIT.replace('READY', f'{removed} !== {before!r}')}.then(() => {removed})")
+        after = changed(browser, "attention-removed", before)
         assert len(set(before.split(", ")) ^ set(after.split(", "))) == 1
+        typed(browser, "#attention-text", "word " * 2000)
+        shows(browser, "at most 128")
 
         browser.run("document.getElementById('attention-tab').focus()")
         browser.press("ArrowRight")

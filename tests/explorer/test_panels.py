@@ -19,8 +19,9 @@ from interp.analyses.encoding.steering import steering_report
 from interp.analyses.probing.scores import sentence_scores, word_surprisal
 from interp.models.identity import weight_hash
 from interp.models.sites import view
-from interp.pages.explorer import prepared as preparing
+from interp.pages.explorer import figures, prepared as preparing
 from interp.pages.explorer.attention import attention
+from interp.pages.explorer.controls import panels
 from interp.pages.explorer.grammar import grammar
 from interp.pages.explorer.predictions import example_token, frequency, probability
 from interp.pages.explorer.prepared import first_texts, prepared
@@ -75,6 +76,34 @@ def test_attention_is_that_of_the_model(explored, name):
     assert set(table[table["outlier"]]["dim"]) == set(outliers[outliers["state"] == 2]["dim"]) != set()
     heatmap = shown.figures["pattern"].data[0]
     np.testing.assert_allclose(heatmap.z, cache["blocks.2.attn.hook_pattern"][0, 1].numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("n_tokens", [11, 100])
+def test_all_heads_are_shown_small(n_tokens):
+    """A cell of a small pattern is the largest attention of its queries and keys, and a click on it gives its head."""
+    patterns = np.random.default_rng(0).uniform(size=(16, n_tokens, n_tokens)).astype(np.float32)
+    shown = figures.heads(patterns, 3, 5, "")
+    heatmap, frame = shown.data[0], shown.layout.shapes[0]
+    width = -(-n_tokens // 48)
+    cells: dict[int, list[float]] = {head: [] for head in range(16)}
+    for row, y in zip(heatmap.z, heatmap.y, strict=True):
+        for value, x in zip(row, heatmap.x, strict=True):
+            if not np.isnan(value):
+                cells[figures.head_at(x, y, 16)].append(value)
+    for head, pattern in enumerate(patterns):
+        blocks = range(0, n_tokens, width)
+        largest = [pattern[i : i + width, j : j + width].max() for i in blocks for j in blocks]
+        np.testing.assert_allclose(cells[head], largest, atol=6e-4)
+    assert figures.head_at(frame.x0 + 0.1, frame.y0 + 0.1, 16) == 5
+    assert [note.text for note in shown.layout.annotations] == [str(head) for head in range(16)]
+    assert figures.head_at(6.5, 1.5, 13) is None
+
+
+def test_the_small_pattern_in_front_is_the_large_one(explored):
+    shown = attention(explored["tiny-gpt2"], TEXT, layer=1, head=2).figures
+    small, large = shown["heads"].data[0].z, shown["pattern"].data[0].z
+    start = int(np.flatnonzero(shown["heads"].data[0].x > 2)[0])
+    np.testing.assert_allclose(small[: len(large), start : start + len(large)], large, atol=1e-3)
 
 
 def ids_of(found: Subject) -> list[int]:
@@ -136,7 +165,7 @@ def test_without_b_LN_the_mean_input_is_scaled(toy):
     p = ((h - 0.75 * mean) @ model.W_U.double() + model.b_U.double()).softmax(-1).detach().numpy()
     table = shown.tables["Most probable tokens"]
     np.testing.assert_allclose(table["scaled"], p[table["token_id"]], **EXACT)
-    assert "E[h] is the mean input" in " ".join(shown.notes)
+    assert "λ scales E[h], the mean input" in " ".join(shown.notes)
 
 
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-bert"])
@@ -180,6 +209,14 @@ def test_grammar_is_that_of_the_scores(explored):
     assert [bar.y.sum() for bar in shown.figures["surprisal"].data] == pytest.approx(
         [-total for total in scores["sum"]], rel=1e-5
     )
+
+
+def test_a_long_text_has_few_ticks(explored):
+    """plotly takes many seconds to place hundreds of slanted labels."""
+    found = explored["tiny-gpt2"]
+    text = "the boy " * 50
+    for shown in (grammar(found, text, text).figures["surprisal"], attention(found, text).figures["pattern"]):
+        assert all(10 <= len(axis.ticktext) <= 24 for axis in shown.select_xaxes())
 
 
 def test_a_saved_probe_scores_every_token(explored, tmp_path):
@@ -254,9 +291,11 @@ def test_what_a_model_cannot_answer_is_said(workshop, tmp_path, texts):
     model = interp.load(tmp_path / "bert")
     read = prepared(model, interp.corpora.load(texts), directory=tmp_path, progress=False)
     found = Subject(model, "None", "None", read, interp.corpora.count_unigrams(model, texts))
-    assert attention(found, "w1 w2").figures
+    shown = attention(replace(found, loading=f"interp.load({str(tmp_path / 'bert')!r})"), "w1 w2")
+    np.testing.assert_allclose(ran(shown.code).score.item(), shown.numbers["score"], **EXACT)
     for panel in (
-        lambda: frequency(found, "w1"), lambda: probability(found, "w1"), lambda: grammar(found, "w1 w2", "w2 w1")
+        lambda: frequency(found, "w1"), lambda: probability(found, "w1"), lambda: grammar(found, "w1 w2", "w2 w1"),
+        lambda: panels(found)["probability"].answer(found, "", 2, "least_norm"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="no prediction head"):
             panel()

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -179,6 +180,7 @@ def test_what_is_seen_is_saved_as_a_page(address):
     assert "plotly" in page
     assert "score_contributions_at(model, tokens[0], layer, head, query, key, scaled=True)" in page
     assert "<script>alert(1)" not in page
+    assert re.search('<details class="more" open>\n<summary>1 table: Contributions', page)
     shown = sentences(answered(address, "attention", text=values["text"]))
     assert shown[1].split(".")[0] in page
 

@@ -3,6 +3,7 @@
 import re
 import threading
 import traceback
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from interp.figures.style import FONTS
 from interp.models.identity import origin
 from interp.models.spelling import token_names
 from interp.pages.explorer.controls import Panel, panels
+from interp.pages.explorer.figures import head_at
 from interp.pages.explorer.shown import aria, caveat, saved_page, shown
-from interp.pages.explorer.subject import MOST_TOKENS, Subject, token_ids
+from interp.pages.explorer.subject import MOST_TOKENS, Answer, Subject, token_ids
 from interp.pages.page import style
 from interp.support.checks import collecting
 from interp.support.paths import short_name
@@ -72,13 +74,16 @@ def _answering(app: Dash, key: str, panel: Panel, subject: Subject, lock: thread
     """Let a panel answer when a control changes, and save what it shows."""
     controls = [(name, "value") for name in panel.inputs]
 
+    def answered(chosen: Sequence[Any]) -> tuple[Answer, list[str]]:
+        caveats: list[str] = []
+        with lock, collecting(caveats):
+            return panel.answer(subject, *chosen), caveats
+
     @app.callback(Output(f"{key}-shown", "children"), *[Input(*control) for control in controls], Input("dark", "data"))
     def show(*arguments: Any) -> list[Component]:
         *chosen, dark = arguments
         try:
-            caveats: list[str] = []
-            with lock, collecting(caveats):
-                answer = panel.answer(subject, *chosen)
+            answer, caveats = answered(chosen)
             return [*map(caveat, caveats), *shown(key, answer, dark=bool(dark))]
         except (ValueError, TypeError) as error:
             message = str(error)
@@ -93,8 +98,7 @@ def _answering(app: Dash, key: str, panel: Panel, subject: Subject, lock: thread
     )  # fmt: skip
     def save(_: int, *chosen: Any) -> Any:
         try:
-            with lock:
-                page = saved_page(subject, panel.analysis, panel.answer(subject, *chosen))
+            page = saved_page(subject, panel.analysis, *answered(chosen))
         except (ValueError, TypeError):  # what is shown says so
             return no_update
         return dcc.send_string(page, f"{short_name(origin(subject.model).name)}-{key}.html")
@@ -111,7 +115,7 @@ def _choosing(app: Dash, subject: Subject) -> None:
     def tokens(text: str | None, click: Any) -> tuple[Any, ...]:
         if ctx.triggered_id == "attention-figure-pattern" and click:
             point = click["points"][0]
-            return no_update, no_update, point["y"], point["x"]
+            return no_update, no_update, int(point["y"].split()[0]), int(point["x"].split()[0])
         try:
             names = token_names(subject.model, token_ids(subject.model, text or ""))
         except ValueError:  # the panel says so
@@ -120,19 +124,43 @@ def _choosing(app: Dash, subject: Subject) -> None:
         return options, options, None, None
 
     @app.callback(
+        Output("attention-head", "value"), Input("attention-figure-heads", "clickData", allow_optional=True),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def head(click: Any) -> Any:
+        if not click:
+            return no_update
+        point = click["points"][0]
+        chosen = head_at(point["x"], point["y"], subject.model.cfg.n_heads)
+        return no_update if chosen is None else chosen
+
+    @app.callback(
+        Output("attention-outliers", "children"), Output("attention-outliers", "disabled"),
+        Input("attention-layer", "value"),
+    )  # fmt: skip
+    def removable(layer: int | None) -> tuple[str, bool]:
+        n = len(_outliers(subject, layer))
+        return (f"Remove {count(n, 'outlier')}" if n else "No outliers in this block"), not n
+
+    @app.callback(
         Output("attention-removed", "value"),
         Input("attention-figure-dimensions", "clickData", allow_optional=True), Input("attention-outliers", "n_clicks"),
         State("attention-removed", "value"), State("attention-layer", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def removed(click: Any, _: int | None, text: str | None, layer: int | None) -> Any:
         if ctx.triggered_id == "attention-outliers":
-            outliers = subject.prepared.outliers
-            return ", ".join(map(str, outliers[outliers["state"] == layer]["dim"].tolist()))
+            return ", ".join(map(str, _outliers(subject, layer)))
         if not click:
             return no_update
         dim = str(click["points"][0]["x"])
         dims = re.findall("[0-9]+", text or "")
         return ", ".join([number for number in dims if number != dim] if dim in dims else [*dims, dim])
+
+
+def _outliers(subject: Subject, layer: int | None) -> list[int]:
+    """The outlier dimensions of the state that a block reads."""
+    outliers = subject.prepared.outliers
+    return outliers[outliers["state"] == layer]["dim"].tolist()
 
 
 def _layout(subject: Subject, name: str, by_name: dict[str, Panel]) -> Component:
@@ -165,7 +193,8 @@ def _section(key: str, panel: Panel) -> Component:
     result = html.Div(id=f"{key}-shown", className="shown", **aria(live="polite"))
     children: list[Component] = [
         html.H2(panel.question),
+        html.P(panel.hint, className="hint"),
         html.Div([html.Form([*controls, save]), result], className="panel"),
+        dcc.Download(id=f"{key}-saved"),
     ]
-    children.append(dcc.Download(id=f"{key}-saved"))
     return html.Section(children, id=key, role="tabpanel", **aria(labelledby=f"{key}-tab"))

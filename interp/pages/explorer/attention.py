@@ -92,7 +92,7 @@ def attention(
     key = int(plain.pattern[head, query].argmax()) if key is None else key
     _check("position of the key", key, len(ids))
     names = token_names(model, ids)
-    pair = f"“{names[query]}” (position {query}) to “{names[key]}” ({key})"
+    pair = f"“{names[query]}” (position {query}) to “{names[key]}” (position {key})"
     without = f"without {count(len(removed), 'dimension')} of the {_PLACE[where]}" if removed else ""
     before, after = plain.pattern[head], edited.pattern[head]
     notes = [f"Attention from {pair}: {_change(before[query, key], after[query, key], without, '{:.3f}')}."]
@@ -120,6 +120,7 @@ def attention(
         numbers["score"] = score
     if removed:
         drawn["change"] = figures.change(after - before, names, without)
+    drawn["heads"] = figures.heads(edited.pattern, layer, head, without)
     return Answer(notes, drawn, tables, code(subject, lines), numbers)
 
 

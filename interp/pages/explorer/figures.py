@@ -26,12 +26,15 @@ from interp.figures.style import (
     scale_styles,
 )
 
-__all__ = ["achieved", "change", "contributions", "frequencies", "pattern", "probe_scores", "surprisal"]
+__all__ = ["achieved", "change", "contributions", "frequencies", "head_at", "heads", "pattern", "probe_scores"]
+__all__ += ["surprisal"]
 
 _MOST_DIMENSIONS = 16
 _MOST_LABELS = 24
 _LONGEST = 14
 _BINS = 16
+_HEADS_IN_A_ROW = 12
+_CELLS = 48  # the most rows of a small pattern
 _TICKS = [digit * 10.0**power for power in range(-4, 4) for digit in (1, 2, 5)]
 _KINDS = {
     True: {"name": "outlier dimension", "color": VERMILION},
@@ -62,21 +65,64 @@ def change(values: Float[np.ndarray, "query key"], tokens: Sequence[str], withou
 def _add_tokens(
     out: Figure, values: Float[np.ndarray, "query key"], tokens: Sequence[str], hover: str, **look: Any
 ) -> None:
-    """A square heatmap over queries and keys, whose ticks are tokens (every second, third … if there are many)."""
-    step = -(-len(tokens) // _MOST_LABELS)
-    places = list(range(0, len(tokens), step))
-    names = [plain_token(_short(tokens[place])) for place in places]
-    labels = np.array([plain_token(_short(token)) for token in tokens], dtype=object)
-    texts = {
-        "customdata": np.broadcast_to(labels[:, None], values.shape),
-        "text": np.broadcast_to(labels, values.shape),
-    }
-    hover = f"%{{customdata}} (%{{y}}) → %{{text}} (%{{x}})<br>{hover}<extra></extra>"
-    out.add_heatmap(z=values.round(4), hovertemplate=hover, colorbar_thickness=12, **texts, **look)
-    ticks = {"tickmode": "array", "tickvals": places, "ticktext": names, "showgrid": False, "constrain": "domain"}
+    """A square heatmap over queries and keys, which are categories: positions with the names of their tokens."""
+    labels = [f"{place}  {plain_token(_short(token))}" for place, token in enumerate(tokens)]
+    hover = f"%{{y}} → %{{x}}<br>{hover}<extra></extra>"
+    bar = {"orientation": "h", "thickness": 10, "len": 0.6, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
+    out.add_heatmap(z=values.round(4), x=labels, y=labels, hovertemplate=hover, colorbar=bar, colorbar_ypad=4, **look)
+    ticks = _ticks(range(len(tokens)), tokens) | {"type": "category", "showgrid": False, "constrain": "domain"}
     out.update_xaxes(ticks, tickangle=-60)
     out.update_yaxes(ticks, autorange="reversed", scaleanchor="x")
-    out.update_layout(height=max(420, min(680, 180 + 22 * len(tokens))))
+    out.update_layout(height=max(480, min(740, 240 + 22 * len(tokens))))
+
+
+def _ticks(places: Sequence[int], tokens: Sequence[str]) -> dict[str, Any]:
+    """Ticks that are tokens: every second, third … if there are many."""
+    step = -(-len(tokens) // _MOST_LABELS)
+    names = [plain_token(_short(token)) for token in tokens[::step]]
+    return {"tickmode": "array", "tickvals": list(places[::step]), "ticktext": names}
+
+
+def heads(patterns: Float[np.ndarray, "head query key"], layer: int, head: int, without: str) -> Figure:
+    """Small patterns of every head of a block, each in a unit square, with a frame around one; of a long text, the
+    largest attention of every two, three … queries and keys."""
+    n_heads, n_tokens, _ = patterns.shape
+    starts = np.arange(0, n_tokens, -(-n_tokens // _CELLS))
+    small = np.maximum.reduceat(np.maximum.reduceat(patterns, starts, axis=1), starts, axis=2)
+    side = len(starts)
+    unit = side + -(-side // 4)
+    columns = _columns(n_heads)
+    rows = -(-n_heads // columns)
+    cells = np.full((rows * unit, columns * unit), np.nan, dtype=np.float32)
+    subtitle = "rows are queries, columns keys" + (f"; {without}" if without else "")
+    out = figure(f"All heads of block {layer}", "", "", subtitle=subtitle)
+    for number, part in enumerate(small):
+        row, column = divmod(number, columns)
+        cells[row * unit : row * unit + side, column * unit : column * unit + side] = part
+        place = {"x": column + side / unit / 2, "y": row, "yanchor": "bottom"}
+        out.add_annotation(place, text=str(number), showarrow=False)
+    row, column = divmod(head, columns)
+    edges = {"x0": column, "x1": column + side / unit, "y0": row, "y1": row + side / unit}
+    out.add_shape(type="rect", **edges, line={"color": INK, "width": 2})
+    x, y = ((np.arange(size) + 0.5) / unit for size in reversed(cells.shape))
+    look = {"zmin": 0, "zmax": 1, "colorscale": DIVERGING[3:], "showscale": False, "hoverinfo": "none"}
+    out.add_heatmap(z=cells.round(3), x=x, y=y, **look)
+    out.update_xaxes(visible=False, constrain="domain", constraintoward="left")
+    out.update_yaxes(visible=False, range=[rows, -0.2], scaleanchor="x")
+    margin = {"l": 0, "r": 0, "t": 0, "b": 4}
+    return out.update_layout(height=150 + 105 * rows, margin=margin, meta={"least_width": 600})
+
+
+def head_at(x: float, y: float, n_heads: int) -> int | None:
+    """The head at a point of `heads`; None where there is none."""
+    head = int(y) * _columns(n_heads) + int(x)
+    return head if head < n_heads else None
+
+
+def _columns(n_heads: int) -> int:
+    """The number of small patterns in a row, as equal as possible."""
+    rows = -(-n_heads // _HEADS_IN_A_ROW)
+    return -(-n_heads // rows)
 
 
 def _short(token: str) -> str:
@@ -133,7 +179,7 @@ def achieved(curve: pd.DataFrame, table: pd.DataFrame, token: str) -> Figure:
         style = {"name": way, "color": colour, "dash": ("solid", "dash")[number]}
         add_series(out, part, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}")
         point = table[table["way"] == way].set_index("requested_ratio")["achieved_ratio"]
-        style |= {"symbol": SYMBOLS[number], "name": f"{way}, as asked"}
+        style |= {"symbol": SYMBOLS[number], "name": f"{way}, × {point.index[0]:g}"}
         add_series(out, point, style, size=12, mode="markers", hover="requested %{x:.3g}<br>achieved %{y:.3g}")
     ticks = {"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS]}
     return out.update_xaxes(ticks).update_yaxes(ticks)
@@ -147,7 +193,8 @@ def surprisal(words: pd.DataFrame) -> Figure:
         hover = "%{customdata}<br>%{y:.3f} nats<extra></extra>"
         look = {"name": f"{sentence} sentence", "marker_color": COLOURS[column - 1], "customdata": texts}
         out.add_bar(x=part["word"], y=part["surprisal"], hovertemplate=hover, row=1, col=column, **look)
-        out.update_xaxes(tickmode="array", tickvals=part["word"], ticktext=texts, tickangle=-60, row=1, col=column)
+        ticks = _ticks(part["word"].tolist(), part["text"].tolist())
+        out.update_xaxes(ticks, tickangle=-60, row=1, col=column)
     largest = float(words["surprisal"].max())
     return out.update_yaxes(title_text="surprisal", range=[0, 1.05 * largest if largest > 0 else 1])
 
@@ -160,5 +207,6 @@ def probe_scores(scores: pd.DataFrame, title: str, place: str) -> Figure:
         texts = [plain_token(_short(token)) for token in part["token"]]
         values = part.set_index("position")["score"]
         add_series(out, values, style, hover="%{customdata}<br>%{y:+.3f}", customdata=texts, panel=column)
-        out.update_xaxes(tickmode="array", tickvals=part["position"], ticktext=texts, tickangle=-60, row=1, col=column)
+        ticks = _ticks(part["position"].tolist(), part["token"].tolist())
+        out.update_xaxes(ticks, tickangle=-60, row=1, col=column)
     return out.add_hline(y=0, line=THIN | {"dash": CHANCE["dash"]})

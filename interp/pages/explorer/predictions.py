@@ -29,7 +29,7 @@ from interp.passes.reading import forward
 from interp.support.checks import finite_number
 from interp.support.words import BIAS_MEANING, BIAS_WORD
 
-__all__ = ["example_token", "frequency", "probability"]
+__all__ = ["example_token", "frequency", "probability", "scaled_bias"]
 
 _TOP = 10
 _FREQUENT = 100
@@ -83,7 +83,7 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
     model = subject.model
     scale = finite_number(scale, "λ")
     head = prediction_head(model)
-    bias = "ln" if "ln" in head.biases else "mean"
+    bias = scaled_bias(model)
     if bias == "mean" and subject.prepared.fit is None:
         raise ValueError(f"this model has no b_LN, and no E[h]: {subject.prepared.why_no_fit}")
     text = _with_mask(model, text)
@@ -107,14 +107,14 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
             "scaled": scaled.softmax(0).numpy(),
         }
     )[head.real.cpu().numpy()]
-    table.insert(0, "token", token_names(model, table["token_id"]))
+    table.insert(0, "token", np.array(subject.names, dtype=object)[table["token_id"]])
     frequent = table.nlargest(_FREQUENT, "unigram")
-    together = [f"{frequent['as_trained'].sum():.3g} as trained", f"{frequent['scaled'].sum():.3g} with λ = {scale:g}"]
+    place = f"At [MASK] in “{_end(text)}”" if is_encoder(model) else f"After “{_end(text)}”"
     notes = [
-        f"The next token after “{_end(text)}”." if not is_encoder(model) else f"The [MASK] of “{_end(text)}”.",
-        f"The {len(frequent)} most frequent words together have probability {' and '.join(together)}. "
-        f"{BIAS_WORD[bias]} is {BIAS_MEANING[bias]}; λ = 1 leaves it as trained, and λ = 0 removes it.",
-        f"Word frequencies are those of {subject.unigram.corpus} ({subject.unigram.n_tokens:,} tokens).",
+        f"{place}, the {len(frequent)} most frequent tokens together have probability "
+        f"{frequent['as_trained'].sum():.3g} as trained and {frequent['scaled'].sum():.3g} with λ = {scale:g}.",
+        f"λ scales {BIAS_WORD[bias]}, {BIAS_MEANING[bias]}: 1 leaves it as trained, and 0 removes it. "
+        f"Frequencies are those of {subject.unigram.corpus} ({subject.unigram.n_tokens:,} tokens).",
     ]
     best = pd.concat([table.nlargest(_TOP, "scaled"), table.nlargest(_TOP, "as_trained")]).drop_duplicates("token_id")
     tables = {"Most probable tokens": best.reset_index(drop=True)}
@@ -122,6 +122,14 @@ def frequency(subject: Subject, text: str, *, scale: float = 0.0) -> Answer:
     lines += _SOFTMAX.format(reading=subject.reading, frequent=_FREQUENT)
     numbers = {"frequent": float(frequent["scaled"].sum())}
     return Answer(notes, drawn, tables, code(subject, lines), numbers)
+
+
+def scaled_bias(model: Model) -> str:
+    """The bias that `frequency` scales: b_LN, or E[h] in a model without it.
+
+    Raises ValueError for a model without a prediction head.
+    """
+    return "ln" if "ln" in prediction_head(model).biases else "mean"
 
 
 def _with_mask(model: Model, text: str) -> str:
@@ -188,10 +196,12 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
     chosen = table[(table["way"] == "constant") | (table["weights"] == weights)]
     achieved = chosen["achieved"].iloc[0]
     notes = [
-        f"{name} has a mean probability of {p:.3g} on the prepared text; {ratio * p:.3g} is requested (× {ratio:g}), "
+        f"{name} has a mean probability of {p:.3g} in the prepared text; {ratio * p:.3g} is requested (× {ratio:g}), "
         f"and steering along A achieves {achieved:.3g} (× {achieved / p:.3g}).",
-        "Along A, −log(factor) u is added to the token's output embedding, with A·u = 1 "
-        "(“weights” says how u is spread over the dimensions); constant adds log(factor) to its logit. "
+        "A is the slope of −log α ≈ A·E + B, which predicts a token's mean probability α from its output embedding E. "
+        "Along A, −log(factor) u is added to E, where A·u = 1 and the weights say how u is spread over the dimensions; "
+        "constant adds log(factor) to the token's logit.",
+        f"The prepared text is {subject.reading} ({len(steered.odds):,} tokens). "
         'interp.encoding.steer(…, shift="exact") finds the constant that achieves what is requested.',
     ]
     arguments = {"token_id": token_id, "ratio": ratio, "chosen": weights}

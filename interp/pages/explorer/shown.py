@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from interp.support.words import count, sentence
 __all__ = ["aria", "caveat", "saved_page", "shown"]
 
 _MOST_ROWS = 24
+_LONG = 30  # characters of text that may be wrapped
 _SMALL = 0.0005
 _COLUMNS = {
     **COMMON,
@@ -52,7 +54,7 @@ def shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
         ]
     )
     return [
-        html.P(first, className="said"),
+        html.P(first, className="main"),
         *(html.P(note) for note in further),
         html.Div([_graph(key, name, figure, dark) for name, figure in answer.figures.items()], className="figures"),
         *(_sheet(heading, table) for heading, table in answer.tables.items()),
@@ -67,14 +69,18 @@ def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
     drawn = figure.to_dict()
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     top = 44 if any(trace.name for trace in figure.data) else 14
-    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": {"l": 56, "r": 12, "t": top, "b": 48}}
+    width = (figure.layout.meta or {}).get("least_width", 0)
+    margin = drawn["layout"]["margin"] if width else {"l": 56, "r": 12, "t": top, "b": 48}
+    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": margin}
+    height = layout["height"] - (80 if width else 20)
     drawn = {"data": drawn["data"], "layout": layout}
     graph = dcc.Graph(
         id=f"{key}-figure-{name}", figure=_darkened(drawn) if dark else drawn, responsive=True,
-        config={"displayModeBar": False}, style={"height": f"min({layout['height'] - 20}px, 105vw)"},
+        config={"displayModeBar": False}, style={"height": f"min({height}px, 105vw)", "minWidth": width},
     )  # fmt: skip
     caption = html.Figcaption([html.Strong(title), html.Span(subtitle, className="subtitle")])
-    return html.Figure([caption, html.Div(graph, role="img", **aria(label=description(figure)))], className="figure")
+    drawing = html.Div(graph, className="scroll" if width else "", role="img", **aria(label=description(figure)))
+    return html.Figure([caption, drawing], className="figure wide" if width else "figure")
 
 
 def _darkened(part: Any, name: str = "") -> Any:
@@ -98,10 +104,10 @@ def _sheet(heading: str, table: Any) -> Component:
     size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
     head = [html.Th(column.heading.label, title=column.heading.meaning, scope="col") for column in columns]
     kinds = ["number" if column.numeric else "" for column in columns]
-    body = [
-        html.Tr([html.Td(cell, className=kind) for cell, kind in zip(row, kinds, strict=True)])
-        for row in zip(*map(_cells, columns), strict=True)
-    ]
+    body = []
+    for row in zip(*map(_cells, columns), strict=True):
+        looks = [kind or ("text" if len(cell) > _LONG else "") for cell, kind in zip(row, kinds, strict=True)]
+        body.append(html.Tr([html.Td(cell, className=look) for cell, look in zip(row, looks, strict=True)]))
     sheet = html.Table([html.Thead(html.Tr(head)), html.Tbody(body)])
     summary = html.Summary([heading, html.Span(size, className="size")])
     scroll = html.Div(sheet, className="scroll", tabIndex="0", role="region", **aria(label=heading))
@@ -119,7 +125,7 @@ def caveat(text: str) -> Component:
     return html.P(sentence(text), className="caveat", role="alert")
 
 
-def saved_page(subject: Subject, analysis: str, answer: Answer) -> str:
+def saved_page(subject: Subject, analysis: str, answer: Answer, caveats: Sequence[str]) -> str:
     """What a panel shows, as a page of its own."""
     settings = provenance(subject.model, {"prepared_text": subject.reading})
     section = Section(
@@ -131,6 +137,7 @@ def saved_page(subject: Subject, analysis: str, answer: Answer) -> str:
         tables=answer.tables,
         provenance=settings,
         columns=_COLUMNS,
+        caveats=tuple(caveats),
         code=answer.code,
     )
     name = short_name(settings["model"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from interp.figures.figure import Figure
 from interp.models import load
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
+from interp.models.spelling import token_names
 from interp.pages.explorer.prepared import Prepared, first_texts, prepared
 
 __all__ = ["MOST_TOKENS", "Answer", "Subject", "code", "subject", "token_ids"]
@@ -40,6 +42,11 @@ class Subject:
     unigram: Unigrams
     probes: Sweep | None = None
     probing: str = ""
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all tokens of the vocabulary."""
+        return token_names(self.model, range(len(self.unigram.distribution)))
 
 
 @dataclass(frozen=True, eq=False)
