@@ -2,7 +2,7 @@
 
 Prints Markdown tables. Set INTERP_SHARED to use another folder in place of ../shared.
 
-    python benchmarks/beyond.py [directions] [mean] [writers] [sinks] [atlas] [units]
+    python benchmarks/beyond.py [directions] [mean] [writers] [sinks] [cosines] [units]
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 from timing import markdown
 
 import interp
-from interp import encoding, frequency
+from interp import frequency
 from interp.analyses.frequency.components import FrequencyWriters, writers as written
 from interp.corpora import pairs
 from interp.corpora.tokens import encode
@@ -168,7 +168,7 @@ def sinks() -> Rows:
         }
 
 
-def atlas() -> Rows:
+def cosines() -> Rows:
     """Cosines of directions, and overlaps of subspaces."""
     texts: dict[str, tuple[Any, dict[str, Any]]] = {
         "gpt2-yelp": (YELP, {"limit": 3_000}),
@@ -177,9 +177,9 @@ def atlas() -> Rows:
         "tiny-bert": ("bundled", {"limit": 200}),
     }
     for name, (text, options) in texts.items():
-        study = encoding.study(interp.load(MODELS[name]), text, atlas=True, progress=False, **options)
-        both = study.atlas.set_index(["name_a", "name_b"])
-        overlaps = study.subspaces.set_index(["name_a", "name_b"])
+        study = interp.directions.study(interp.load(MODELS[name]), text, progress=False, **options)
+        both = study.cosines.set_index(["name_a", "name_b"])
+        overlaps = study.overlaps.set_index(["name_a", "name_b"])
         dims = both.loc[[pair for pair in both.index if pair[0] == "E[h]" and pair[1].startswith("dim ")]]
         along = both.loc[[pair for pair in both.index if pair[0] == "-A" and pair[1].startswith("dim ")]]
         row = {"model": name}
@@ -194,7 +194,7 @@ def atlas() -> Rows:
             if pair in overlaps.index:
                 overlap = overlaps.loc[pair]
                 row[other] = f"{_interval(overlap, 'overlap', '.3f')} beside {overlap['null_high']:.3f}"
-        row["absent"] = str(study.provenance["atlas"]["absent"])
+        row["absent"] = str(study.left_out | study.provenance["absent"])
         yield row
 
 
@@ -230,7 +230,7 @@ def _interval(row: Any, name: str, form: str) -> str:
 
 
 TABLES: dict[str, Callable[[], Rows]] = {
-    "directions": directions, "mean": mean, "writers": writers, "sinks": sinks, "atlas": atlas, "units": units,
+    "directions": directions, "mean": mean, "writers": writers, "sinks": sinks, "cosines": cosines, "units": units,
 }  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from transformer_lens import HookedTransformer
 
 import interp
 from interp import corpora, encoding, hooks
-from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import FRACTIONS
 from interp.corpora import Batches
 from interp.instruments.decomposition import decompose
 from interp.instruments.logits import SiteMean
+from interp.instruments.neurons import NeuronEffects
 from interp.models.embeddings import Embeddings
 from interp.passes.reading import observe
 

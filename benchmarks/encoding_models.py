@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 from timing import markdown
 
@@ -17,6 +18,7 @@ import interp
 from interp import corpora, encoding
 from interp.analyses.encoding.options import Weights
 from interp.analyses.encoding.steering import steering_direction
+from interp.models.head import prediction_head
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -34,6 +36,10 @@ def jobs() -> dict[str, tuple[str | Path, Any, dict[str, Any]]]:
     }
 
 
+def cosine(a: np.ndarray, b: np.ndarray) -> str:
+    return f"{a @ b / np.linalg.norm(a) / np.linalg.norm(b):.2f}"
+
+
 def main() -> None:
     rows, removed = [], []
     for name, (source, text, options) in jobs().items():
@@ -43,7 +49,7 @@ def main() -> None:
         fit = encoding.fit(model, batches, progress=False)
         numbers = study.regression.set_index("target")
         r2, fitted = numbers["adj_r2"], numbers.loc["-log alpha"]
-        cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
+        b_ln = prediction_head(model).b_ln
         error = study.steering_error.query("group == 'all'").set_index(["shift", "weights"])["error"]
         ways = [("regression", weights) for weights in get_args(Weights)] + [("constant", ""), ("exact", "")]
         row = {
@@ -51,8 +57,8 @@ def main() -> None:
             "adjusted R²": f"{r2['-log alpha']:.3f}",
             "unseen types": "{cv_r2:.3f} [{cv_r2_low:.3f}, {cv_r2_high:.3f}]".format(**fitted),
             "shuffled": f"{r2['shuffled']:.3f}",
-            "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
-            "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",
+            "cos(−A, E[h])": cosine(-fit.slope, fit.mean_input),
+            "cos(−A, b_LN)": "no b_LN" if b_ln is None else cosine(-fit.slope, b_ln.detach().double().cpu().numpy()),
         }
         for weights in get_args(Weights):
             row[f"mean h·u, {weights}"] = f"{fit.mean_input @ steering_direction(fit, weights):.2f}"

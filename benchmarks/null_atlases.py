@@ -7,9 +7,9 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.analyses.encoding import findings as of_directions
-from interp.analyses.encoding.atlas.sources import Spread
-from interp.analyses.encoding.atlas.tables import Member, pair_table, rotation_table, subspace_table
+from interp.analyses.directions.comparisons import Member, cosine_table, overlap_table, rotation_table
+from interp.analyses.directions.findings import direction_findings
+from interp.analyses.directions.sources import Spread
 from interp.analyses.units.findings import unit_findings
 from interp.analyses.units.overlaps import unit_tables
 from interp.analyses.units.reading import TaskKey
@@ -46,10 +46,10 @@ def overlapping_directions(rng: np.random.Generator, *, shared: bool) -> Verdict
         return Member(name, kind, vectors + 1e-3 * rng.standard_normal((GROUPS + 1, k, D_MODEL)))
 
     spread = Spread(np.full(GROUPS, 100.0), 1)
-    pairs = pair_table([drawn(name, name, 1) for name in ("b_LN", "-A")], spread)
-    overlaps = subspace_table([drawn(name, *size) for name, size in _SUBSPACES.items()], spread)
+    pairs = cosine_table([drawn(name, name, 1) for name in ("b_LN", "-A")], spread)
+    overlaps = overlap_table([drawn(name, *size) for name, size in _SUBSPACES.items()], spread)
     rotations = rotation_table(pairs, overlaps, D_MODEL, seed=int(rng.integers(2**31)))
-    answers = [finding.verdict for finding in of_directions.atlas_findings(pairs, overlaps, rotations)]
+    answers = [finding.verdict for finding in direction_findings(pairs, overlaps, rotations)]
     return answers[rng.integers(len(answers))]
 
 

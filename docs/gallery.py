@@ -98,11 +98,16 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "dimension_slopes(study)": "Lines that fall late: many dimensions carry probability.",
             "pruning(study)": "Lines that stay high: predictions survive without these dimensions.",
             "steering(study)": "Marks on the diagonal: the probability that was requested was achieved.",
-            "direction_cosines(study)": "Bright squares are directions that nearly coincide; bold ones do so "
-            "beyond random rotations.",
             "neurons(study)": "Right and low: a large neuron that writes nearly the same to all logits; "
             "colour is what ablating it does to entropy.",
             "dynamics(study)": "Where a line bends is when this measure is learnt.",
+        },
+    ),
+    "Directions of word frequency, output embeddings and attention": (
+        'study = interp.load_result(run, "directions")',
+        {
+            "direction_cosines(study)": "Bright squares are directions that nearly coincide; bold ones do so "
+            "beyond random rotations.",
         },
     ),
     "Sparse probes for grammar": (

@@ -14,6 +14,7 @@ from . import (
 from .analyses import (
     attention as attention,
     controls as controls,
+    directions as directions,
     encoding as encoding,
     frequency as frequency,
     generation as generation,

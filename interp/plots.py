@@ -19,7 +19,7 @@ from interp.analyses.attention.figures import (
     outlier_values,
 )
 from interp.analyses.controls.figures import bands, outlier_parts, random_directions
-from interp.analyses.encoding.atlas.figures import direction_cosines
+from interp.analyses.directions.figures import direction_cosines
 from interp.analyses.encoding.figures import (
     dimension_slopes,
     dynamics,

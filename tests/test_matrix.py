@@ -18,7 +18,7 @@ from naming import naming
 from toys import every_table, toy
 
 import interp
-from interp import attention, controls, encoding, frequency, generation, hooks, probing, sinks, units
+from interp import attention, controls, directions, encoding, frequency, generation, hooks, probing, sinks, units
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.instruments.prompts import Prompts
@@ -104,7 +104,8 @@ ANALYSES: dict[str, Analysis] = {
     "encoding.pruning_curve": lambda s: encoding.pruning_curve(s.model, s.texts, fit=s.fit, **quiet),
     "encoding.steer": lambda s: s.forward(encoding.steer(s.model, s.token, 2.0, s.fit, **quiet)),
     "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=[s.token], **quiet),
-    "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, atlas=True, **quiet),
+    "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, **quiet),
+    "directions.study": lambda s: directions.study(s.model, s.texts[: s.few], unigram=s.counts, **quiet),
     "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=s.counts, **quiet),
     "controls.study": lambda s: controls.study(s.model, s.texts, unigram=s.counts, **quiet),
     "generation.generate": lambda s: generation.generate(s.model, [s.sentence], max_new_tokens=4, **quiet),
@@ -160,7 +161,8 @@ _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES
 _FOLDED |= dict.fromkeys(
     ["hooks.ablate_dims", "attention.ablation_effect", "attention.study", "sinks.study"], FOLDED_SCORES
 )
-_FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith(("controls.", "encoding."))], FOLDED_HEAD)
+_OF_HEAD = ("controls.", "directions.", "encoding.")
+_FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith(_OF_HEAD)], FOLDED_HEAD)
 _RMS = {"hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
@@ -250,8 +252,10 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "delta_entropy_frozen through_unigram",
         "contexts": "neuron layer rank activation before token after text position",
         "dynamics": "step adj_r2 spearman kl_unigram_model loss",
-        "directions": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
-        "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
+    },
+    directions.DirectionStudy: {
+        "cosines": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
+        "overlaps": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
         "by_construction p p_adjusted",
         "rotations": "name_a name_b draw value",
     },
@@ -405,7 +409,9 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    questions = ("attention", "controls", "encoding", "frequency", "generation", "probing", "sinks", "units")
+    questions = (
+        "attention", "controls", "directions", "encoding", "frequency", "generation", "probing", "sinks", "units",
+    )  # fmt: skip
     places = {name: f"interp.analyses.{name}" for name in (*questions, "report")} | {"hooks": "interp.hooks"}
     public = {
         f"{name}.{each}"

@@ -2,6 +2,7 @@ from . import (
     attention as attention,
     controls as controls,
     declare as declare,
+    directions as directions,
     encoding as encoding,
     frequency as frequency,
     generation as generation,

@@ -26,7 +26,7 @@ __dir__ = __all__.copy
 GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
-OWN = ("frequency", "generation", "controls", "attention", "sinks", "encoding", "probing", "units")
+OWN = ("frequency", "generation", "controls", "attention", "sinks", "encoding", "directions", "probing", "units")
 _OF_RESULTS = (
     "weight_hash architecture attention n_layers n_parameters active_hooks versions commit date caveats left_out "
     "quantised_from"
@@ -106,7 +106,7 @@ def left_out(model: Any, options: Mapping[str, Mapping[str, Any]] | None = None)
     Examples:
         >>> from interp.testing import toy_encoder
         >>> why = left_out(toy_encoder())
-        >>> list(why), why["generation"]
+        >>> list(why)[:2], why["generation"]
         (['generation', 'sinks: writers'], 'an encoder (BERT) does not continue text; expected a causal model')
     """
     reasons: dict[str, str] = {}

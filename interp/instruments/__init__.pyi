@@ -11,6 +11,7 @@ from . import (
     logits as logits,
     massive as massive,
     measures as measures,
+    neurons as neurons,
     over_tasks as over_tasks,
     predictions as predictions,
     profile as profile,

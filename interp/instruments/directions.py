@@ -64,7 +64,7 @@ def refuse_hooks(model: Model) -> None:
     if head_is_hooked(model):
         subject = "directions and dimensions of the head's input"
         raise RuntimeError(
-            f"{subject} cannot be scaled while other hooks are active on the prediction head; remove them"
+            f"{subject} cannot be studied while other hooks are active on the prediction head; remove them"
         )
 
 

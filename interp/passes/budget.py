@@ -181,10 +181,13 @@ class Budget:
 
     @property
     def passes(self) -> list[list[Pass]]:
-        """Every pass over a text, each as the list of the analyses' passes that share it."""
+        """Every pass over a text, each as the list of the analyses' passes that share it. Equal ones are one, because
+        equal observers are filled once."""
         groups: dict[tuple[int, str], list[Pass]] = {}
         for reading in (reading for cost in self.costs.values() for reading in cost.passes):
-            groups.setdefault((reading.step, reading.text), []).append(reading)
+            group = groups.setdefault((reading.step, reading.text), [])
+            if reading not in group:
+                group.append(reading)
         return list(groups.values())
 
     @property

@@ -12,10 +12,11 @@ class Moved(NamedTuple):
 
     Attributes:
         analysis: the analysis that it was part of.
-        tables: the names that its tables had there.
+        tables: the names that its tables had there. The first has no rows if it was not asked for.
         columns: the columns that tables have today. A table that was not saved is empty.
         renamed: values that have another name now, by table and column.
         caveat: how its numbers differ from those of today.
+        entries: where entries of its provenance stood, such as `intervals.fitted`.
     """
 
     analysis: str
@@ -23,6 +24,7 @@ class Moved(NamedTuple):
     columns: Mapping[str, Sequence[str]]
     renamed: Mapping[str, Mapping[str, Mapping[str, str]]]
     caveat: str
+    entries: Mapping[str, str] = {}
 
     def brought_up_to_date(self, tables: dict[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the result, from the tables that were saved."""
@@ -35,6 +37,9 @@ class Moved(NamedTuple):
             values[name] = values.get(name, pd.DataFrame()).reindex(columns=list(columns))
         caveats = [*provenance.get("caveats", []), self.caveat]
         values["provenance"] = dict(provenance, caveats=caveats)
+        for name, place in self.entries.items():
+            outer, _, inner = place.partition(".")
+            values["provenance"][name] = provenance.get(outer, {}).get(inner, {})
         return values
 
 
@@ -57,6 +62,15 @@ MOVED = {
         renamed={"measures": {"measure": {"direction_share": "direction_ratio"}}},
         caveat="these sinks are from an earlier version of interp, in which all queries counted and keys were not "
         "shuffled; run interp sinks for a verdict",
+    ),
+    "directions": Moved(
+        analysis="encoding",
+        tables={"overlaps": "subspaces", "cosines": "directions", "rotations": "rotations"},
+        columns={"rotations": ["name_a", "name_b", "draw", "value"]},
+        renamed={},
+        caveat="these directions are from an earlier version of interp; if there are no random rotations, run "
+        "interp directions for a verdict",
+        entries={"intervals": "intervals.fitted", "absent": "atlas.absent"},
     ),
     "units": Moved(
         analysis="probing",
@@ -109,16 +123,18 @@ def moved_from(run: Path, analysis: str) -> Moved | None:
         or not (run / moved.analysis / "result.json").is_file()
     ):
         return None
-    files = [run / moved.analysis / f"{name}.parquet" for name in moved.tables.values()]
-    if not all(file.is_file() for file in files):
+    files = {name: file_of(run / moved.analysis, saved_as) for name, saved_as in moved.tables.items()}
+    saved = {name: moved.tables[name] for name, file in files.items() if file.is_file()}
+    if not saved.keys() | moved.columns.keys() >= moved.tables.keys():
         return None
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import read_metadata
 
     try:
-        return moved if read_metadata(files[0]).num_rows else None
+        asked = bool(read_metadata(files[next(iter(saved))]).num_rows)
     except ArrowInvalid:  # reading the table says what is wrong
-        return moved
+        asked = True
+    return moved._replace(tables=saved) if asked else None
 
 
 def saved_in(run: Path, analysis: str) -> bool:

@@ -46,8 +46,8 @@ _READ: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
     **dict.fromkeys(("n_layers", "n_parameters", "state"), (int,)),
     **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
-    **dict.fromkeys(("caveats", "key_classes", "seeds", "atlas.dims", "atlas.neurons", "atlas.heads"), (list,)),
-    **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning"), (dict,)),
+    **dict.fromkeys(("caveats", "key_classes", "seeds"), (list,)),
+    **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning", "absent"), (dict,)),
     **dict.fromkeys(("atlas", "atlas.absent"), (dict,)),
 }
 """The types of what findings, figures and pages read in a provenance."""

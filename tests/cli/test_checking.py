@@ -8,6 +8,7 @@ import torch
 import transformers
 
 import interp
+from interp.analyses.registry import OWN
 from interp.cli import main
 from interp.models.loading import assembly
 
@@ -19,8 +20,7 @@ def checked(capsys, *arguments):
 
 def test_a_decoder_that_answers_everything(capsys):
     about = checked(capsys, "tiny-gpt2")
-    questions = ["frequency", "generation", "controls", "attention", "sinks", "encoding", "probing", "units"]
-    assert about["questions"] == questions
+    assert about["questions"] == [*OWN]
     assert about["left_out"] == {}
     assert about["sentences"] == {"sentences": "<|endoftext|> before a sentence; probes read it at <|endoftext|>"}
     assert about["special_tokens"] == {"<|endoftext|>": 0}

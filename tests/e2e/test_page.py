@@ -603,7 +603,8 @@ def test_nothing_hangs_over_the_edge_of_a_phone(short):
 
 def test_a_figure_too_wide_for_half_a_row_has_a_row_of_its_own(short, tmp_path):
     text = ["w0 w1 w2 w3 w4 w5"] * 20
-    study = interp.encoding.study(toy_decoder(), text, orders=["random"], ratios=[2], atlas=True, progress=False)
+    interp.encoding.study(toy_decoder(), text, orders=["random"], ratios=[2], progress=False).save(tmp_path)
+    study = interp.directions.study(toy_decoder(), text, progress=False)
     study.save(tmp_path)
     with Browser() as one:
         one.open(pages.write_page(tmp_path), width=1400)
@@ -611,8 +612,8 @@ def test_a_figure_too_wide_for_half_a_row_has_a_row_of_its_own(short, tmp_path):
         one.settle()
         room = "[plot.dataset.figure.split('-').at(-1), plot.parentElement.clientWidth]"
         rooms = one.run(f"Object.fromEntries(plots.map(plot => {room}))")
-    assert rooms["directions"] > 2 * rooms["steering"] > 1000
-    assert rooms["directions"] >= plots.direction_cosines(study).layout.meta["least_width"] > rooms["steering"]
+    assert rooms["cosines"] > 2 * rooms["steering"] > 1000
+    assert rooms["cosines"] >= plots.direction_cosines(study).layout.meta["least_width"] > rooms["steering"]
 
 
 def test_what_is_open_is_printed_of_every_model(short):

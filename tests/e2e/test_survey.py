@@ -119,6 +119,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
         "attention",
         "sinks",
         "encoding",
+        "directions",
         "probing",
         "units",
     ]

@@ -19,9 +19,7 @@ from training.run import train
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
-from interp import corpora, encoding, hooks
-from interp.analyses.encoding.atlas.sources import of_fit
-from interp.analyses.encoding.atlas.tables import direction_tables
+from interp import corpora, directions, encoding, hooks
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.corpora.unigrams import Unigrams
 from interp.instruments import regression
@@ -626,6 +624,7 @@ B_LN = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:no (outlier dimensions|neurons|sink keys)")
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "gpt_neox", "llama", YELP])
 def test_directions(kind, case):
     it = case(kind)
@@ -640,9 +639,7 @@ def test_directions(kind, case):
     vectors["unigram"] = oracle.least_squares(E[counts > 0], np.log(counts[counts > 0]))[0]
     first = PCA(svd_solver="full").fit(E).components_[0]
     vectors["PC1"] = first * np.sign(first @ vectors["-A"])
-    seen = of_fit(it.model, it.fit, counts / counts.sum())
-    tables, _ = direction_tables(it.model, it.fit, seen, pd.DataFrame(), atlas=False, seed=0)
-    table = tables["directions"]
+    table = directions.study(it.model, it.batches, unigram=counts, **QUIET).cosines
     units = {name: vector / np.linalg.norm(vector) for name, vector in vectors.items()}
     expected = {
         (row.name_a, row.name_b): units[row.name_a] @ units[row.name_b]

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from interp.analyses.attention.findings import steered
+from interp.analyses.directions.findings import direction_findings
 from interp.analyses.encoding.findings import (
     as_untrained,
-    atlas_findings,
     better_than_random,
     beyond_theory,
     removable,
@@ -496,17 +496,17 @@ def test_text_becomes_more_diverse(change, half, verdict):
 def test_directions_are_one_or_are_not(value, low, high, verdict):
     ends = {"value": value, "low": low, "high": high}
     pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A"}
-    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): at for name, at in ends.items()})
+    cosines = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): at for name, at in ends.items()})
     sets = {"name_a": ["outlier dimensions", "outlier dimensions", "word frequency"]}
     sets |= {"name_b": ["neurons", "sink keys", "outlier dimensions"], "n_dims_a": 5, "n_dims_b": 10}
     sets |= {f"overlap_{name}".removesuffix("_value"): at for name, at in ends.items()}
     drawn = pd.DataFrame({"draw": range(39), "value": 0.15 * np.linspace(-1, 1, 39) ** 3})
     named = [("b_LN", "-A"), ("outlier dimensions", "sink keys")]
     rotations = pd.concat([drawn.assign(name_a=a, name_b=b) for a, b in named])
-    found = list(atlas_findings(atlas, pd.DataFrame(sets), rotations))
+    found = list(direction_findings(cosines, pd.DataFrame(sets), rotations))
     assert [one.verdict for one in found] == [verdict] * 2
     assert found[0].question == "Does b_LN point where log-probability grows in the output embeddings (along −A)?"
     assert found[1].question == "Do the keys of attention sinks lie in outlier dimensions?"
     assert "(5 and 10 dimensions), which is the mean squared cosine" in str(found[1])
-    by_construction = atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[2:], rotations)
+    by_construction = direction_findings(cosines.iloc[1:], pd.DataFrame(sets).iloc[2:], rotations)
     assert not [*by_construction], "E[h] is −A to first order, and outlier dimensions have a large mean"

@@ -10,10 +10,10 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 from interp import corpora
 from interp.analyses.controls.outliers import PartPredictions
 from interp.analyses.encoding import fit
-from interp.analyses.encoding.neurons import NeuronEffects
 from interp.analyses.encoding.pruning import PrunedPredictions
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.analyses.probing.scores import Sentences, TokenScores
+from interp.instruments.neurons import NeuronEffects
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.softmax import exponentials, log_partition, over_positions, over_types
 from interp.passes.reading import observe

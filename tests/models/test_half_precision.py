@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from interp import attention, corpora, encoding, plots, probing
-from interp.analyses.encoding.neurons import _LastMLP
 from interp.analyses.encoding.steering import SteeredMeans
 from interp.corpora import pairs
+from interp.instruments.neurons import _LastMLP
 from interp.passes.reading import observe
 
 TOKENS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))

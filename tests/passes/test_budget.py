@@ -23,7 +23,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"scales": [0, 0.5, 1]},
     "attention": {"key_classes": CLASSES},
     "sinks": {"key_classes": CLASSES},
-    "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"], "atlas": True},
+    "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"]},
+    "directions": {},
 }
 AT_MOST = {"ablation", "steering"}
 """Passes whose size depends on earlier results: how many dimensions are outliers, and which ratios are possible."""
@@ -52,7 +53,7 @@ def iter_of(reading: Any) -> Any:
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 @pytest.mark.filterwarnings("ignore:no frequency neurons")
-@pytest.mark.filterwarnings("ignore:no writers")
+@pytest.mark.filterwarnings("ignore:no (writers|neurons|outlier dimensions|sink keys)")
 def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts, monkeypatch):
     monkeypatch.setitem(OUTLIERS, "keys", 3)  # a toy has fewer outliers than the 16 that are estimated
     model, analysis = interp.load(hf_directory(kind)), load(name)
@@ -123,6 +124,8 @@ def test_passes_of_the_same_text_are_one():
     two = budget("tiny-gpt2", {"a": Cost(passes=(same,)), "b": apart}, {})
     assert len(two.passes) == 2
     assert two.flops - one.flops == one.flops - 3.0, "the blocks run twice"
+    again = budget("tiny-gpt2", {"a": Cost(passes=(same,)), "b": Cost(passes=(other, same))}, {})
+    assert again.passes == one.passes, "equal observers are filled once"
 
 
 def test_the_verdict_proposes_what_fits():

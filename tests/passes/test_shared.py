@@ -14,14 +14,14 @@ from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.controls.outliers import PartPredictions
-from interp.analyses.encoding.atlas.sources import DirectionSums
-from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.directions.sources import DirectionSums
 from interp.analyses.encoding.pruning import Agreements, PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.twins import ScaledPredictions
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
+from interp.instruments.neurons import NeuronEffects
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
 from interp.instruments.scores import ScoreContributions

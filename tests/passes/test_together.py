@@ -15,8 +15,7 @@ from interp.analyses.attention.ablation import KeyAblation, StreamAblation
 from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.attention.patterns import AttentionByClass
 from interp.analyses.controls.outliers import OutlierDims, PartPredictions
-from interp.analyses.encoding.atlas.sources import DirectionSums
-from interp.analyses.encoding.neurons import NeuronEffects
+from interp.analyses.directions.sources import DirectionSums
 from interp.analyses.encoding.pruning import Agreements, PrunedPredictions
 from interp.analyses.encoding.steering import LogOdds, SteeredMeans
 from interp.analyses.encoding.theory import LogProbabilities
@@ -27,6 +26,7 @@ from interp.analyses.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
 from interp.instruments.logits import SiteMean
 from interp.instruments.massive import MassiveActivations
+from interp.instruments.neurons import NeuronEffects
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionCorrelations, DimensionProfile
 from interp.instruments.regression import raw_head

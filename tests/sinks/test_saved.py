@@ -93,7 +93,7 @@ def test_sinks_are_asked_for_with_more():
     assert not one.is_reported(more=False, settings=None)
     assert one.is_reported(more=True, settings=None)
     assert one.is_reported(more=False, settings={"sinks": {"epsilon": 0.2}})
-    assert [name for name, one in analyses().items() if one.only_more] == ["controls", "sinks", "units"]
+    assert [name for name, one in analyses().items() if one.only_more] == ["controls", "sinks", "directions", "units"]
 
 
 @pytest.mark.slow

@@ -11,8 +11,6 @@ ORDER_WORD = {
     "reverse": "most |Spearman| first",
 }
 MEANINGS = COMMON | {
-    "p": Column("p", "Probability that a random rotation gives at least as much."),
-    "p_adjusted": Column("p, adjusted", "p corrected for testing all pairs together (Benjamini and Hochberg)."),
     "target": Column(
         "target",
         "The quantity that is regressed on the output embeddings.",
@@ -81,20 +79,6 @@ MEANINGS = COMMON | {
     "achieved": Column("achieved", "The ratio of mean probabilities that was measured."),
     "kl_others": Column("KL of others, nats", "How far the distribution over all other tokens moves."),
     "error": Column("|log error|", "Median over tokens and ratios of |log(achieved/requested)|."),
-    "name_a": Column("direction 1", "The first direction.", {"-A": "−A"}),
-    "name_b": Column("direction 2", "The second direction.", {"-A": "−A"}),
-    "null_95": Column("|cosine| by chance", "The 95th percentile of |cosine| between random directions."),
-    "of_a": Column("about 1", "What the first direction describes: word frequency, output embeddings or attention."),
-    "of_b": Column("about 2", "What the second direction describes."),
-    "by_construction": Column(
-        "by construction?", "Whether they are related whatever the model has learnt; such pairs are not tested."
-    ),
-    "n_dims_a": Column("dimensions 1", "Number of dimensions of the first subspace."),
-    "n_dims_b": Column("dimensions 2", "Number of dimensions of the second subspace."),
-    "overlap": Column("overlap", "Mean squared cosine of the principal angles; 1 if the smaller lies in the larger."),
-    "null_mean": Column("by chance", "Mean overlap of randomly rotated subspaces."),
-    "null_high": Column("by chance, 97.5 %", "97.5th percentile of the overlap of randomly rotated subspaces."),
-    "value": Column("value", "Cosine or overlap of the two under a random rotation."),
     "n_positions": Column("positions", "Number of positions averaged over."),
     "neuron": Column("neuron", "Number of the neuron in the last MLP, counted from 0."),
     "w_out_norm": Column("‖w_out‖", "Norm of the vector that the neuron writes."),
@@ -121,7 +105,5 @@ IN_PAPER = {
     "steering": ["token", "group", "shift", "weights", "requested", "achieved", "kl_others"],
     "neurons": ["layer", "neuron", "w_out_norm", "logit_var", "delta_loss", "delta_entropy", "delta_kl_unigram"],
     "contexts": ["neuron", "activation", "before", "token", "after"],
-    "atlas": ["name_a", "name_b", "cosine", "null_95", "p_adjusted"],
-    "subspaces": ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "null_mean", "p_adjusted"],
 }
 """The columns that wide tables have in a paper, unless others are named."""

@@ -1,7 +1,7 @@
 """What `interp encoding` finds: whether output embeddings encode how probable a token is, and where."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from interp.analyses.encoding.pruning import PRUNED
 from interp.results.findings import Answer, Finding
 from interp.results.verdicts import ZERO, Control, ends, judged, reaching, smallest
 
-__all__ = ["answer", "as_untrained", "atlas_findings", "better_than_random", "beyond_theory", "removable", "steered"]
+__all__ = ["answer", "as_untrained", "better_than_random", "beyond_theory", "removable", "steered"]
 
 _ENOUGH, _TOO_LITTLE = 0.95, 0.9  # of the predictions
 _FEWEST_TOKENS = 5
@@ -160,46 +160,3 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
             no_interval="" if enough else f"{n} tokens were steered; an interval needs {_FEWEST_TOKENS}",
             form="{:+z.3f}",
         )
-
-
-_QUESTIONS = {
-    ("word frequency", "principal axes"): "Do the directions of word frequency lie in the principal axes of W_U?",
-    ("word frequency", "sink keys"): "Do the keys of attention sinks lie along the directions of word frequency?",
-    ("outlier dimensions", "sink keys"): "Do the keys of attention sinks lie in outlier dimensions?",
-}
-
-
-def atlas_findings(directions: pd.DataFrame, subspaces: pd.DataFrame, rotations: pd.DataFrame) -> Iterator[Finding]:
-    """The findings of the tables of an atlas. There are none without one, none about what a model does not have,
-    and none about what is true by construction, such as that E[h] points along −A.
-
-    Examples:
-        >>> list(atlas_findings(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()))
-        []
-    """
-    if subspaces.empty:
-        return
-    for row in directions.query("name_a == 'b_LN' and name_b == '-A'").to_dict("records"):
-        yield judged(
-            question="Does b_LN point where log-probability grows in the output embeddings (along −A)?",
-            measure="the cosine of the two directions is",
-            smallest=smallest("correlation"),
-            **ends(row, "cosine"),
-            controls=_rotated(row, rotations),
-        )
-    for row in subspaces.to_dict("records"):
-        if question := _QUESTIONS.get((row["name_a"], row["name_b"])):
-            yield judged(
-                question=question,
-                measure=f"the overlap of the two subspaces ({row['n_dims_a']} and {row['n_dims_b']} dimensions), which "
-                "is the mean squared cosine of their principal angles, is",
-                smallest=smallest("overlap"),
-                **ends(row, "overlap"),
-                controls=_rotated(row, rotations),
-            )
-
-
-def _rotated(row: Mapping[Any, Any], rotations: pd.DataFrame) -> list[Control]:
-    """The same measure under random rotations."""
-    pair = (rotations["name_a"] == row["name_a"]) & (rotations["name_b"] == row["name_b"])
-    return [Control("random rotations", rotations.loc[pair, "value"])]

@@ -41,10 +41,6 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
         cli=int,
     )
     steps: Several[int] | None = option(default=None, help="Training steps whose checkpoints are also studied.")
-    atlas: bool = option(
-        default=False,
-        help="Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks.",
-    )
     untrained: bool = option(
         default=False,
         help="Compare with three untrained models whose token probabilities vary as much; reads the text again.",
@@ -61,7 +57,7 @@ ANALYSIS = Analysis(
     name="encoding",
     title="Token probability in output embeddings",
     question="How do output embeddings encode token probability?",
-    help="Regression on the output embeddings, pruning, steering, directions and neurons.",
+    help="Regression on the output embeddings, pruning, steering and neurons.",
     reads="masked text",
     options=EncodingOptions,
     answer="interp.analyses.encoding.tables:study",
@@ -70,7 +66,7 @@ ANALYSIS = Analysis(
     cost="interp.analyses.encoding.tables:dry_run",
     impossible="interp.analyses.encoding.tables:why_impossible",
     lacks="interp.analyses.encoding.tables:lacks",
-    more={"atlas": True, "untrained": True},
+    more={"untrained": True},
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",), "bos": "auto"},
     paper_help="axes removed by |Spearman| and in random order, steering by the regression",
 )

@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from interp.analyses.encoding import figures as plots
-from interp.analyses.encoding.atlas.figures import direction_cosines
 from interp.analyses.encoding.columns import BASIS_WORD
 from interp.analyses.encoding.figures import way_of_steering
 from interp.analyses.encoding.pruning import PRUNED
@@ -40,13 +39,6 @@ DEFINITIONS = {
     "r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
     "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
     "the largest |A_j| (top).",
-    "Directions": "In the space of the unembedding's input h. −A and unigram are the slopes of log α and of the log "
-    "word frequency on the output embeddings, PC their principal axes. Three kinds come from the residual stream "
-    "through the final norm, (x − mean x) ⊙ γ: outlier dimensions, what is written by the neurons that change the loss "
-    "most along log u, and the directions in which keys grow towards those of attention sinks.",
-    "Overlap": "Mean squared cosine of the principal angles of two subspaces: 1 if one lies in the other. Random "
-    "rotations of one of them are the control, in closed form for cosines; p is adjusted over all pairs (Benjamini and "
-    "Hochberg).",
     "Tokens of a neuron": "A click on a neuron shows the 20 tokens of the text at which its magnitude is largest.",
     "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − mean) "
     "⊙ γ.",
@@ -63,8 +55,6 @@ def section(study: EncodingStudy) -> Section:
     for basis in written["basis"].unique():
         figures[f"texts_{basis}"] = plots.pruned_texts(written, basis)
     figures["steering"] = plots.steering(study)
-    if not study.directions.empty:
-        figures["directions"] = direction_cosines(study)
     tables = {
         "−log α on the output embeddings": study.regression,
         "−log α by the fit, and without it": study.theory,
@@ -80,9 +70,6 @@ def section(study: EncodingStudy) -> Section:
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
         contexts = _contexts(study, strongest["neuron"])
-    tables["Cosines of directions, beside random rotations"] = study.directions
-    if not study.subspaces.empty:
-        tables["Overlaps of subspaces, beside random rotations"] = study.subspaces
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
     notes = tuple(_notes(study))
@@ -112,8 +99,6 @@ def _notes(study: EncodingStudy) -> Iterator[str]:
             f"In training, the Spearman correlation of b_LN W_U with log u is halfway to its last value from step "
             f"{step:,} on, when the loss has fallen by {fallen:.0%} of all that it falls."
         )
-    if absent := study.provenance.get("atlas", {}).get("absent"):
-        yield f"Not in the atlas of directions: {'; '.join(f'{name} ({reason})' for name, reason in absent.items())}."
 
 
 def sides(studies: Mapping[str, EncodingStudy]) -> Sides:

@@ -1,5 +1,4 @@
-"""The negative log mean output probability as a linear function of the output embedding, and the directions that
-follow."""
+"""The negative log mean output probability as a linear function of the output embedding."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ from interp.passes.reading import observe
 from interp.support.checks import check_seed, whole_number
 from interp.support.choices import Several, listed
 
-__all__ = ["Fit", "dimensions", "few_shot", "fit", "frequency_directions"]
+__all__ = ["Fit", "dimensions", "few_shot", "fit"]
 __dir__ = __all__.copy
 
 
@@ -263,28 +262,3 @@ def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[li
                 break
             alphas.append(predictions.distributions[0])
     return list(budgets[: len(alphas)]), alphas
-
-
-def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, Float[np.ndarray, " d_model"]]:
-    """The directions of word frequency in the space of the unembedding's input, with their norms.
-
-    | name | direction |
-    |---|---|
-    | `b_LN` | the bias of the final layer norm (left out if there is none) |
-    | `-A` | the slope of log α on the output embeddings |
-    | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
-    | `unigram` | the slope of log u on the output embeddings, over types that occur (left out if too few do) |
-
-    Args:
-        u: the unigram distribution.
-    """
-    head = raw_head(model)
-    vectors: dict[str, Float[np.ndarray, " d_model"]] = {}
-    if head.b_ln is not None and bool(head.b_ln.any()):
-        vectors["b_LN"] = head.b_ln.detach().double().cpu().numpy()
-    vectors["-A"] = -fit.slope
-    vectors["E[h]"] = fit.mean_input
-    seen = head.real.cpu().numpy() & (u > 0)
-    if seen.sum() > model.cfg.d_model + 1:
-        vectors["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
-    return vectors

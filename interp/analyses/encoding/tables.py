@@ -8,14 +8,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.analyses.encoding import neurons
-from interp.analyses.encoding.atlas.sources import Seen, check_unhooked, look, look_cost, of_fit
-from interp.analyses.encoding.atlas.tables import direction_tables, most_dims
 from interp.analyses.encoding.columns import IN_PAPER, MEANINGS
 from interp.analyses.encoding.findings import (
     answer,
     as_untrained,
-    atlas_findings,
     better_than_random,
     beyond_theory,
     removable,
@@ -45,6 +41,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS, batch_rows
 from interp.instruments.decoding import check_decodes, continued
 from interp.instruments.logits import SiteMean, at_head
+from interp.instruments.neurons import SCANNED, frequency_neurons, neurons_cost, why_no_neurons
 from interp.instruments.predictions import MeanPredictions
 from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.instruments.regression import raw_head
@@ -61,13 +58,12 @@ from interp.results.result import Result, provenance
 from interp.support.checks import check_choices, check_mask_rate, check_seed
 from interp.support.choices import listed
 
-__all__ = ["EncodingStudy", "check_asked", "dry_run", "study"]
+__all__ = ["EncodingStudy", "check_asked", "dry_run", "frequency_neurons", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
 _WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # fractions of the dimensions without which text is continued
 _STEERED = 15  # tokens that are steered
 _BLOCK = 2**22  # numbers of W_U that are read together
-_SCANNED = 500  # random positions that the effects of neurons are averaged over
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +85,6 @@ class EncodingStudy(Result):
       `interp.encoding.writing.pruned_text`. It is empty unless asked for.
     - `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the functions of these
       names.
-    - `directions`, `subspaces`, `rotations`: cosines of directions, overlaps of subspaces, and both under random
-      rotations; see `interp.encoding.atlas.tables`. Without `atlas`, cosines have no intervals and are of fewer
-      directions, and the last two tables are empty.
-      `provenance["atlas"]` has the dimensions, neurons and heads, and what is `absent`.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -109,12 +101,9 @@ class EncodingStudy(Result):
     random_orders: pd.DataFrame
     pruned_texts: pd.DataFrame
     steering: pd.DataFrame
-    directions: pd.DataFrame
     neurons: pd.DataFrame
     contexts: pd.DataFrame
     dynamics: pd.DataFrame
-    subspaces: pd.DataFrame
-    rotations: pd.DataFrame
 
     @property
     def answer(self) -> Answer | None:
@@ -124,7 +113,6 @@ class EncodingStudy(Result):
     def findings(self) -> tuple[Finding, ...]:
         findings = [beyond_theory(self.theory), *as_untrained(self.regression, self.theory), *removable(self.pruning)]
         findings += [*better_than_random(self.random_orders), *steered(self.steering)]
-        findings += atlas_findings(self.directions, self.subspaces, self.rotations)
         return over_texts(findings, self.provenance.get("intervals", {}).get("fitted", {}))
 
     @property
@@ -174,14 +162,14 @@ def why_impossible(model: Model) -> str | None:
 
 def lacks(model: Model, untrained: bool = False) -> dict[str, str]:
     """What the study of a model leaves out, and why. Encoders have no frequency neurons to look for."""
-    absent = {"frequency neurons": None if is_encoder(model) else neurons.why_impossible(model)}
+    absent = {"frequency neurons": None if is_encoder(model) else why_no_neurons(model)}
     absent["untrained models"] = why_no_twin(model) if untrained else None
     return {part: reason for part, reason in absent.items() if reason is not None}
 
 
 @asks(EncodingOptions)
 def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
-    """Study the regression, pruning, steering, directions and neurons of one model.
+    """Study the regression, pruning, steering and neurons of one model.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000
     random positions, or fewer with a large vocabulary (1,365 with 49,152 types), neurons and random orders over about
@@ -195,11 +183,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
     With `untrained`, each of three untrained models reads the text up to six times, only in this process.
 
-    With `atlas`, directions are compared with those that other questions find; see `interp.encoding.atlas`.
-
     Raises the errors of the functions it uses. Orders, bases, shifts, weights, ratios, a seed, counts or another text
-    that they refuse are refused before the first pass. Raises RuntimeError for an atlas while the prediction head has
-    other hooks.
+    that they refuse are refused before the first pass.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -207,14 +192,12 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
         ['regression', 'theory', 'types', 'dims', 'few_shot', 'pruning', 'random_orders', 'pruned_texts', 'steering',
-         'directions', 'neurons', 'contexts', 'dynamics', 'subspaces', 'rotations']
+         'neurons', 'contexts', 'dynamics']
     """
     if reason := why_impossible(model):
         raise ValueError(reason)
     check_asked(options)
     orders, bases = listed(options.orders), listed(options.bases)
-    if options.atlas:
-        check_unhooked(model)
     steering: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     seed = options.seed
 
@@ -228,11 +211,10 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     snapshots = _checkpoints(model, prepared, options)
     sample = _prompts(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
-    pruned, achieved, (of_neurons, contexts), seen = yield from side_by_side(
+    pruned, achieved, (of_neurons, contexts) = yield from side_by_side(
         _pruning(model, fitted, options),
         steering_report.passes(model, fitted, other=other, **steering, seed=seed),
         _neurons(model, fitted, unigram, seed),
-        _seen(model, fitted, unigram, options),
     )
     tables = {
         "regression": fitted.regression,
@@ -250,12 +232,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     if options.untrained and why_no_twin(model) is None:
         twins = twin_rows(model, fitted, progress=options.progress)
         tables["regression"] = pd.concat([fitted.regression, twins], ignore_index=True)
-    compared, about_atlas = direction_tables(model, fitted, seen, of_neurons, atlas=options.atlas, seed=seed)
-    tables |= compared
     settings = {"orders": orders, "bases": bases, **steering, "ratios": list(map(float, steering["ratios"]))}
     settings["intervals"] = {"fitted": fitted.intervals, "pruning": intervals}
-    if about_atlas:
-        settings["atlas"] = about_atlas
     if sample:
         settings["prompts"] = sample.settings
     record = provenance(model, prepared.about, **settings, n_tokens=fitted.n_tokens)
@@ -281,7 +259,7 @@ def _pruning(
     yield [Reading("pruning", _some(fitted, curve_positions(model.cfg.d_vocab), seed), curves)]
     agreements, drawn = random_orders(model, fitted, seed=seed)
     if "axis" in bases:
-        yield [Reading("random orders", _some(fitted, _SCANNED, seed), [agreements])]
+        yield [Reading("random orders", _some(fitted, SCANNED, seed), [agreements])]
         drawn = drawn.join(agreements.table)
     else:
         drawn = drawn.iloc[:0].reindex(columns=ORDER_COLUMNS)
@@ -318,10 +296,10 @@ def _pruned_texts(
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
     """The effects of neurons, and the tokens at which those are largest whose effects are exact."""
-    if neurons.why_impossible(model):
+    if why_no_neurons(model):
         return pd.DataFrame(columns=["layer", "neuron"]), _named(pd.DataFrame(columns=CONTEXTS))
-    share = min(1.0, _SCANNED / fitted.n_tokens)
-    scan = neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)
+    share = min(1.0, SCANNED / fitted.n_tokens)
+    scan = frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)
     effects, tokens = yield from side_by_side(scan, _tokens(model, fitted.batches))
     exact = effects.loc[effects["exact"], ["neuron", "layer"]]
     return effects, _named(tokens.table(fitted.batches, exact.itertuples(index=False, name=None)))
@@ -337,13 +315,6 @@ def _tokens(model: Model, read: Batches) -> Passes[LargestTokens]:
 
 def _named(contexts: pd.DataFrame) -> pd.DataFrame:
     return contexts.rename(columns={"dim": "neuron", "state": "layer"})
-
-
-def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen]:
-    """The sources of directions."""
-    if not options.atlas:
-        return of_fit(model, fitted, unigram.distribution)
-    return (yield from look(model, fitted, unigram.distribution, most=most_dims(model.cfg.d_model)))
 
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
@@ -400,7 +371,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     n = n_tokens * len(listed(chosen.ratios)) * ways
     tokens = roughly_tokens(data, limit=chosen.limit, column=chosen.column)
     whole = MASK_RATE if size.encoder else 1.0
-    positions = curve_positions(size.d_vocab), _SCANNED
+    positions = curve_positions(size.d_vocab), SCANNED
     share, few = (0.0 if tokens is None else min(whole, read / tokens) for read in positions)
     passes = [
         LogProbabilities.cost(size, 1, grouped=True, what="token probability"),
@@ -413,9 +384,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         passes.append(Agreements.cost(size, few))
     if not size.encoder:
         largest = LargestTokens.n_bytes(size, [size.n_layers - 1], width=size.d_mlp)
-        passes += [*neurons.neurons_cost(size, few), Pass(what="largest tokens", step=1, sums=largest)]
-    if chosen.atlas:
-        passes += look_cost(size, chosen.context)
+        passes += [*neurons_cost(size, few), Pass(what="largest tokens", step=1, sums=largest)]
     for number in range(0 if chosen.steps is None else len(listed(chosen.steps))):  # each is a second model
         fields: Any = {"what": "dynamics", "text": "text, by checkpoints", "copies": 4 * size.parameters}
         passes.append(MeanPredictions.cost(size, 1, step=30 + number, **fields))

@@ -1,5 +1,5 @@
-"""One atlas of directions. It compares, in one space, what three papers find in a model: word frequency in the
-prediction head, outlier dimensions and attention, and token probability in output embeddings.
+"""Directions that three papers find in a model, in one space: word frequency in the prediction head, outlier dimensions
+and attention, and token probability in output embeddings.
 
 The space is that of the unembedding's input h, where most directions already are: b_LN, E[h], the slopes of log α and
 log u on the output embeddings, and the principal axes of these. Vectors x of the residual stream are mapped to it by
@@ -7,4 +7,6 @@ log u on the output embeddings, and the principal axes of these. Vectors x of th
 neurons write and to the directions that draw keys towards those of sinks.
 """
 
-__all__: list[str] = []
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

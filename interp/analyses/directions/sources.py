@@ -1,4 +1,5 @@
-"""The sources of an atlas's directions: one pass over the fitted text, together with other analyses.
+"""The sources of the directions that are compared, from one pass over the text and those of
+`interp.encoding.frequency_neurons`.
 
 The key of a sink has a direction within its head. Its direction in the residual stream is the one in which the stream
 must move for keys of that head to grow fastest towards the sink's key: `γ ⊙ W_K k`, where k is the mean key at the
@@ -16,17 +17,18 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.analyses.encoding.regression import Fit, frequency_directions
+from interp.corpora import Batches
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
+from interp.corpora.unigrams import Unigrams
 from interp.instruments.divergences import Distribution
 from interp.instruments.keys import attention_cost
+from interp.instruments.neurons import SCANNED, frequency_neurons, neurons_cost, why_no_neurons
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.instruments.profile import DimensionProfile, find_outliers
-from interp.instruments.regression import raw_head, regressions
+from interp.instruments.regression import least_squares, minus_log, raw_head, regressions, taking_part
 from interp.instruments.sinks import Sinks, fewest_tokens, position_bins
 from interp.models.qk import qk_circuit, why_no_scores
-from interp.models.running import head_is_hooked
 from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, hook_name, is_encoder
 from interp.passes.budget import Pass
@@ -34,8 +36,10 @@ from interp.passes.execution import Passes, Reading
 from interp.passes.observers import Observer
 from interp.results.intervals import jackknife, summed_others
 
-__all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look", "look_cost", "of_fit"]
+__all__ = ["DirectionSums", "Sources", "Spread", "find_sources", "lacks", "most_dims", "sources_cost"]
+__dir__ = __all__.copy
 
+_MOST = 10  # the largest number of dimensions of a subspace
 _EPSILON = 0.3  # share of attention, as in interp sinks
 _WHY_NO_FREQUENCY = {
     "b_LN": "the final norm has no bias, or it is 0",
@@ -58,21 +62,27 @@ class Spread(NamedTuple):
         return float(interval.low), float(interval.high)
 
 
-class Seen(NamedTuple):
-    """The findings of a pass, for the whole text and then without each group of texts; only for the whole text if there
-    are too few groups for intervals.
+class Sources(NamedTuple):
+    """Where directions come from, for the whole text and then without each group of texts; only for the whole text if
+    there are too few groups for intervals, or if they do not depend on the text.
 
-    `frequency` has `b_LN`, `-A`, `E[h]` and `unigram`, with one row for those that do not depend on the text. `dims`
-    are the first outlier dimensions of the residual stream by rank. `heads` are the layers and key heads with a sink at
-    the first position, in decreasing order of its attention, and `keys` are the directions of these keys in the
-    unembedding's input. `absent` says why something is missing.
+    - `frequency` has `b_LN`, `-A`, `E[h]` and `unigram`, except those that the model or the counts do not have.
+    - `axes` are the first principal axes of the output embeddings, each turned towards −A.
+    - `neurons` are those of the last MLP that change the loss most through the unigram direction, and `dims` the first
+      outlier dimensions of the residual stream by rank.
+    - `heads` are the layers and key heads with a sink at the first position, in decreasing order of its attention, and
+      `keys` are the directions of these keys in the unembedding's input.
+    - `predictions` are the mean predictions of the text by group of texts.
+    - `absent` says why a direction is missing that is not in `lacks`.
     """
 
     frequency: dict[str, Float[np.ndarray, "_ d_model"]]
+    axes: Float[np.ndarray, "axes d_model"]
+    neurons: list[int]
     dims: list[int]
     heads: list[tuple[int, int]]
     keys: Float[np.ndarray, "_ _ d_model"]
-    spread: Spread
+    predictions: MeanPredictions
     absent: dict[str, str]
 
 
@@ -133,89 +143,110 @@ def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tens
     return torch.cat([whole, torch.as_tensor(summed_others(sums.cpu().numpy())).to(whole)]) if grouped else whole
 
 
-def of_fit(model: Model, fit: Fit, u: Distribution) -> Seen:
-    """The sources that need no further pass: the directions of word frequency, for the whole text.
+def most_dims(d_model: int) -> int:
+    """Return the largest number of dimensions of a subspace: 10, but at most a quarter of all dimensions.
+
+    Examples:
+        >>> most_dims(768), most_dims(16)
+        (10, 4)
+    """
+    return max(1, min(_MOST, d_model // 4))
+
+
+def lacks(model: Model) -> dict[str, str]:
+    """Return what the comparison of a model's directions leaves out, and why."""
+    of_neurons = why_no_neurons(model)
+    reasons = {} if of_neurons is None else {"neurons": of_neurons}
+    if is_encoder(model):
+        reason = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
+        return reasons | {"outlier dimensions": reason, "sink keys": reason}
+    refused = why_no_scores(model)
+    if refused is None and model.cfg.n_ctx < fewest_tokens(model):
+        refused = f"sinks need rows of {fewest_tokens(model)} tokens or more"
+    return reasons if refused is None else reasons | {"sink keys": refused}
+
+
+def find_sources(model: Model, prepared: Batches, unigram: Unigrams, *, seed: int = 0) -> Passes[Sources]:
+    """Find the sources of directions in a text, in one pass, and for decoders three more for neurons of the last MLP.
 
     Args:
-        u: the unigram distribution.
+        seed: the seed for the positions that the effects of neurons are averaged over.
     """
-    frequency = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
-    return Seen(frequency, [], [], np.zeros((1, 0, model.cfg.d_model)), Spread(np.ones(1), 1), {})
-
-
-def check_unhooked(model: Model) -> None:
-    """Raise RuntimeError while the prediction head has hooks."""
-    if head_is_hooked(model):
-        subject = "an atlas compares directions of the prediction head's input"
-        raise RuntimeError(f"{subject}, and other hooks are active on the prediction head; remove these")
-
-
-def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
-    """The sources of an atlas, from one pass over the text of a fit.
-
-    Args:
-        u: the unigram distribution.
-        most: the largest number of outlier dimensions and heads to keep.
-
-    Raises RuntimeError while the prediction head has other hooks.
-    """
-    check_unhooked(model)
-    absent = _why_absent(model)
-    layers = [] if "sink keys" in absent else list(range(model.cfg.n_layers))
+    lacking = lacks(model)
+    layers = [] if "sink keys" in lacking else list(range(model.cfg.n_layers))
     sums = DirectionSums(model, layers)
     predictions = MeanPredictions(model, [Variant()], grouped=True)
-    profile = None if "outlier dimensions" in absent else DimensionProfile(model, _EVERY)
+    profile = None if "outlier dimensions" in lacking else DimensionProfile(model, _EVERY)
     sinks = Sinks(model, _EVERY, epsilon=_EPSILON) if layers else None
     observers = [observer for observer in (sums, predictions, profile, sinks) if observer is not None]
-    yield [Reading("directions", fit.batches, observers)]
+    yield [Reading("directions", prepared, observers)]
+    most = most_dims(model.cfg.d_model)
+    neurons: list[int] = []
+    if "neurons" not in lacking:
+        share = min(1.0, SCANNED / predictions.n_tokens)
+        effects = yield from frequency_neurons.passes(model, prepared, unigram=unigram, share=share, seed=seed)
+        exact = effects[effects["exact"]].set_index("neuron")["through_unigram"].abs()
+        neurons = exact.sort_values(ascending=False, kind="stable").index[:most].tolist()
     grouped = "none" not in predictions.intervals
-    frequency, dims, heads, keys, *_ = of_fit(model, fit, u)
-    frequency["E[h]"] = sums.mean_input(grouped=grouped)
-    if grouped:
-        alphas = [means.distribution for means in predictions.leaving_out(0)]
-        slopes = [-regression.slope for regression in regressions(raw_head(model).embeddings, alphas, use=fit.used)]
-        frequency["-A"] = np.stack([-fit.slope, *slopes])
+    frequency, axes = _of_head(model, sums, predictions, unigram.distribution, grouped=grouped)
+    absent = {name: reason for name, reason in _WHY_NO_FREQUENCY.items() if name not in frequency}
+    dims: list[int] = []
     if profile is not None:
         inside = profile.table.query("state < @model.cfg.n_layers")
         dims = find_outliers(inside)["dim"].drop_duplicates().tolist()[:most]
         if not dims:
             absent["outlier dimensions"] = "no hidden state before the last has one"
+    heads: list[tuple[int, int]] = []
+    keys = np.zeros((1, 0, model.cfg.d_model))
     if sinks is not None:
         heads, reason = _sink_heads(sinks, most)
         if heads:
             keys = _of_keys(model, sums, heads, grouped=grouped)
         else:
             absent["sink keys"] = reason
-    absent.update({name: reason for name, reason in _WHY_NO_FREQUENCY.items() if name not in frequency})
-    spread = Spread(predictions.sizes, predictions.stretches_per_group)
-    return Seen(frequency, dims, heads, keys, spread, absent)
+    return Sources(frequency, axes[:most], neurons, dims, heads, keys, predictions, absent)
 
 
-def look_cost(size: Shape, context: int | None) -> list[Pass]:
-    """Estimate the cost of `look`, from the shape of a model. An encoder has no outlier dimensions and sinks here."""
+def sources_cost(size: Shape, context: int | None, share: float) -> list[Pass]:
+    """Estimate the cost of `find_sources` from the shape of a model.
+
+    Args:
+        share: the share of the positions that the effects of neurons are averaged over.
+    """
     layers = range(0 if size.encoder else size.n_layers)
-    read = MeanPredictions.cost(size, 1, grouped=True, what="directions", step=1)
-    sums = DirectionSums.n_bytes(size, layers, key_heads=size.n_key_value_heads)
-    if size.encoder:
-        return [replace(read, sums=read.sums + sums)]
+    read = MeanPredictions.cost(size, 1, grouped=True, what="directions")
+    sums = read.sums + DirectionSums.n_bytes(size, layers, key_heads=size.n_key_value_heads)
+    if size.encoder:  # which has no outlier dimensions, sinks and neurons here
+        return [replace(read, sums=sums)]
     sums += DimensionProfile.n_bytes(size, range(size.n_layers + 1), classes=1)
     sums += Sinks.n_bytes(size, layers, classes=1, bins=len(position_bins(size.n_ctx)))
     flops = read.flops + attention_cost(size, context).flops
     per_token = 4 * 8 * size.n_heads * size.d_head
-    return [replace(read, sums=read.sums + sums, per_token=per_token, flops=flops)]
+    return [replace(read, sums=sums, per_token=per_token, flops=flops), *neurons_cost(size, share)]
 
 
-def _why_absent(model: Model) -> dict[str, str]:
-    """What the atlas of a model lacks, and why."""
-    if is_encoder(model):
-        reason = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
-        return {"outlier dimensions": reason, "sink keys": reason}
-    refused = why_no_scores(model)
-    if refused is not None:
-        return {"sink keys": refused}
-    if model.cfg.n_ctx < fewest_tokens(model):
-        return {"sink keys": f"sinks need rows of {fewest_tokens(model)} tokens or more"}
-    return {}
+def _of_head(
+    model: Model, sums: DirectionSums, predictions: MeanPredictions, u: Distribution, *, grouped: bool
+) -> tuple[dict[str, Float[np.ndarray, "_ d_model"]], Float[np.ndarray, "d_model d_model"]]:
+    """The directions of word frequency in the space of the unembedding's input, with their norms, and the principal
+    axes of the output embeddings."""
+    head = raw_head(model)
+    real = head.real.cpu().numpy()
+    alphas = predictions.distributions
+    if grouped:
+        alphas = np.stack([alphas[0], *(means.distribution for means in predictions.leaving_out(0))])
+    use = taking_part(head.embeddings, alphas[0], real & (alphas > 0).all(0))
+    targets = [minus_log(alpha[use]) for alpha in alphas]
+    decomposition, fitted = least_squares(head.embeddings.of(use), *targets, n_real=int(real.sum()))
+    slopes = np.stack([regression.slope for regression in fitted])
+    vectors = {"-A": -slopes, "E[h]": sums.mean_input(grouped=grouped)}
+    if head.b_ln is not None and bool(head.b_ln.any()):
+        vectors["b_LN"] = head.b_ln.detach().double().cpu().numpy()[None]
+    seen = real & (u > 0)
+    if seen.sum() > model.cfg.d_model + 1:
+        vectors["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope[None]
+    axes = decomposition.components
+    return vectors, axes * np.where(axes @ slopes[0] > 0, -1.0, 1.0)[:, None]
 
 
 def _sink_heads(sinks: Sinks, limit: int) -> tuple[list[tuple[int, int]], str]:

@@ -1,16 +1,15 @@
-"""The tables of an atlas: cosines of directions and overlaps of subspaces, with intervals and compared with random
-rotations."""
+"""Cosines of directions and overlaps of subspaces, with intervals and compared with random rotations."""
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.analyses.encoding.atlas.rotations import (
+from interp.analyses.directions.rotations import (
     cosines,
     large_cosine,
     overlaps,
@@ -18,33 +17,19 @@ from interp.analyses.encoding.atlas.rotations import (
     p_of_overlap,
     random_overlaps,
 )
-from interp.analyses.encoding.atlas.sources import Seen, Spread
-from interp.analyses.encoding.neurons import why_impossible as why_no_neurons
-from interp.analyses.encoding.regression import Fit
+from interp.analyses.directions.sources import Sources, Spread
 from interp.instruments.regression import raw_head
 from interp.models.sites import Model, view
 
-__all__ = [
-    "PAIRS",
-    "ROTATIONS",
-    "SUBSPACES",
-    "Member",
-    "chosen_neurons",
-    "direction_tables",
-    "members",
-    "most_dims",
-    "pair_table",
-]
-__all__ += ["rotation_table", "subspace_table"]
+__all__ = ["Member", "cosine_table", "members", "overlap_table", "rotation_table"]
+__dir__ = __all__.copy
 
-_MOST = 10  # the largest number of dimensions of a subspace
 _SHOWN = 3  # directions of each kind
 _HIGH = 0.975
-PAIRS = ["name_a", "name_b", "of_a", "of_b", "cosine", "cosine_low", "cosine_high", "null_95", "by_construction", "p"]
-PAIRS += ["p_adjusted"]
-SUBSPACES = ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "overlap_low", "overlap_high", "null_mean"]
-SUBSPACES += ["null_high", "by_construction", "p", "p_adjusted"]
-ROTATIONS = ["name_a", "name_b", "draw", "value"]
+_COSINES = ["name_a", "name_b", "of_a", "of_b", "cosine", "cosine_low", "cosine_high", "null_95"]
+_COSINES += ["by_construction", "p", "p_adjusted"]
+_OVERLAPS = ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "overlap_low", "overlap_high", "null_mean"]
+_OVERLAPS += ["null_high", "by_construction", "p", "p_adjusted"]
 _DRAWS = 199
 _FREQUENCY = ("b_LN", "E[h]", "unigram", "-A")
 _OF = {
@@ -69,50 +54,28 @@ class Member(NamedTuple):
     vectors: Float[np.ndarray, "draws k d_model"]
 
 
-def most_dims(d_model: int) -> int:
-    """The largest number of dimensions of a subspace: 10, but at most a quarter of all dimensions.
-
-    Examples:
-        >>> most_dims(768), most_dims(16)
-        (10, 4)
-    """
-    return max(1, min(_MOST, d_model // 4))
-
-
-def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[list[Member], list[Member]]:
-    """The directions of an atlas, in the order of the figure, and its subspaces.
+def members(model: Model, sources: Sources) -> tuple[list[Member], list[Member]]:
+    """Return the directions, in the order of the figure, and the subspaces that are compared.
 
     E[h] is in no subspace: outlier dimensions are defined by a large mean, so they would contain it whether or not they
     are related to word frequency.
-
-    Args:
-        neurons: the table of `interp.encoding.frequency_neurons`, or an empty one.
     """
-    limit = most_dims(model.cfg.d_model)
-    frequency = [Member(name, name, seen.frequency[name][:, None]) for name in _FREQUENCY if name in seen.frequency]
-    turned = fit.components[:limit] * np.where(fit.components[:limit] @ fit.slope > 0, -1.0, 1.0)[:, None]
-    chosen = chosen_neurons(neurons, limit)
+    vectors = sources.frequency
+    frequency = [Member(name, name, vectors[name][:, None]) for name in _FREQUENCY if name in vectors]
     independent = [member.vectors for member in frequency if member.kind != "E[h]"]
     words = Member("word frequency", "frequency", _together(independent))
-    axes = Member("principal axes", "PC", turned[None])
-    writers = Member("neurons", "neuron", _written(model, chosen)[None])
-    dims = Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[seen.dims][None])
-    keys = Member("sink keys", "sink key", seen.keys)
+    axes = Member("principal axes", "PC", sources.axes[None])
+    writers = Member("neurons", "neuron", _written(model, sources.neurons)[None])
+    dims = Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[sources.dims][None])
+    keys = Member("sink keys", "sink key", sources.keys)
     directions = [
         *frequency,
-        *_first([f"PC{number}" for number in range(1, limit + 1)], axes),
-        *_first([f"neuron {neuron}" for neuron in chosen], writers),
-        *_first([f"dim {dim}" for dim in seen.dims], dims),
-        *([_mean_direction(keys)] if seen.heads else []),
+        *_first([f"PC{number}" for number in range(1, len(sources.axes) + 1)], axes),
+        *_first([f"neuron {neuron}" for neuron in sources.neurons], writers),
+        *_first([f"dim {dim}" for dim in sources.dims], dims),
+        *([_mean_direction(keys)] if sources.heads else []),
     ]
     return directions, [member for member in (words, axes, writers, dims, keys) if member.vectors.shape[1]]
-
-
-def chosen_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
-    """The neurons in the table `neurons` that change the loss most through the unigram direction."""
-    effects = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
-    ranked = effects.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
-    return [int(neuron) for neuron in ranked.head(most)]
 
 
 def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons d_model"]:
@@ -140,7 +103,7 @@ def _together(parts: Sequence[Float[np.ndarray, "_ _ d_model"]]) -> Float[np.nda
     return np.concatenate([np.broadcast_to(part, (draws, *part.shape[1:])) for part in parts], 1)
 
 
-def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
+def cosine_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
     """Cosines of every two directions (name_a, name_b, of_a, of_b, cosine, cosine_low, cosine_high, null_95,
     by_construction, p, p_adjusted).
 
@@ -151,7 +114,7 @@ def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
 
     Examples:
         >>> one, other = Member("b_LN", "b_LN", np.eye(1, 64)[None]), Member("-A", "-A", np.ones((1, 1, 64)))
-        >>> found = pair_table([one, other], Spread(np.ones(1), 1))
+        >>> found = cosine_table([one, other], Spread(np.ones(1), 1))
         >>> found[["cosine", "null_95", "p"]].round(3).values.tolist()
         [[0.125, 0.244, 0.321]]
     """
@@ -159,25 +122,25 @@ def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
     for a, b in combinations(directions, 2):
         values = cosines(a.vectors[:, 0], b.vectors[:, 0])
         rows.append((a.name, b.name, _OF[a.kind], _OF[b.kind], *_interval(values, spread, least=-1.0)))
-    table = pd.DataFrame(rows, columns=PAIRS[:7])
+    table = pd.DataFrame(rows, columns=_COSINES[:7])
     d_model = directions[0].vectors.shape[2]
     p = [p_of_cosine(cosine, d_model) for cosine in table["cosine"]]
-    return _tested(table.assign(null_95=large_cosine(d_model)), directions, p)[PAIRS]
+    return _tested(table.assign(null_95=large_cosine(d_model)), directions, p)[_COSINES]
 
 
-def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0) -> pd.DataFrame:
+def overlap_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0) -> pd.DataFrame:
     """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
     null_mean, null_high, by_construction, p, p_adjusted).
 
     `null_mean` and `null_high` are the mean and the 97.5th percentile over random rotations of one of the subspaces.
-    The other columns are as in `pair_table`.
+    The other columns are as in `cosine_table`.
 
     Args:
         seed: the seed for the rotations.
 
     Examples:
         >>> one, other = Member("one", "neuron", np.eye(2, 64)[None]), Member("other", "PC", np.eye(4, 64)[None])
-        >>> subspace_table([one, other], Spread(np.ones(1), 1))[["overlap", "null_mean", "p"]].values.tolist()
+        >>> overlap_table([one, other], Spread(np.ones(1), 1))[["overlap", "null_mean", "p"]].values.tolist()
         [[1.0, 0.0625, 0.001]]
     """
     d_model = subspaces[0].vectors.shape[2]
@@ -190,7 +153,7 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
         ends = _interval(overlaps(a.vectors, b.vectors), spread, least=0.0)
         rows.append((a.name, b.name, k, m, *ends, max(k, m) / d_model, np.quantile(by_chance, _HIGH)))
         p.append(p_of_overlap(ends[0], by_chance))
-    return _tested(pd.DataFrame(rows, columns=SUBSPACES[:9]), subspaces, p)[SUBSPACES]
+    return _tested(pd.DataFrame(rows, columns=_OVERLAPS[:9]), subspaces, p)[_OVERLAPS]
 
 
 def rotation_table(
@@ -200,7 +163,7 @@ def rotation_table(
     (name_a, name_b, draw, value) of those that are not `by_construction`.
 
     Args:
-        pairs, subspaces: the tables `directions` and `subspaces`.
+        pairs, subspaces: from `cosine_table` and `overlap_table`.
     """
     line = np.random.default_rng(seed).standard_normal((draws, d_model))
     drawn = {}
@@ -215,7 +178,7 @@ def rotation_table(
         pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": values})
         for (a, b), values in drawn.items()
     ]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=ROTATIONS)
+    return pd.concat(tables, ignore_index=True)
 
 
 def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
@@ -233,24 +196,3 @@ def _tested(table: pd.DataFrame, compared: Sequence[Member], p: Sequence[float])
     if not constructed.all():
         adjusted[~constructed] = stats.false_discovery_control(values[~constructed], method="bh")
     return table.assign(by_construction=constructed, p=values, p_adjusted=adjusted)
-
-
-def direction_tables(
-    model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame, *, atlas: bool, seed: int
-) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """The table `directions` of a study, and with `atlas` also `subspaces` and `rotations`, which are empty otherwise,
-    and their part of the provenance.
-    """
-    directions, subspaces = members(model, fit, seen, neurons)
-    pairs = pair_table(directions, seen.spread)
-    if not atlas:
-        empty = {"subspaces": pd.DataFrame(columns=SUBSPACES), "rotations": pd.DataFrame(columns=ROTATIONS)}
-        return {"directions": pairs, **empty}, {}
-    chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
-    absent = dict(seen.absent)
-    if not chosen:
-        absent["neurons"] = why_no_neurons(model) or "no neuron was read"
-    record = {"dims": seen.dims, "neurons": chosen, "heads": [list(head) for head in seen.heads], "absent": absent}
-    shared = subspace_table(subspaces, seen.spread, seed=seed)
-    rotations = rotation_table(pairs, shared, model.cfg.d_model, seed=seed)
-    return {"directions": pairs, "subspaces": shared, "rotations": rotations}, record

@@ -31,7 +31,11 @@ from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.support.checks import check_seed
 
-__all__ = ["NeuronEffects", "frequency_neurons", "neurons_cost", "why_impossible"]
+__all__ = ["SCANNED", "NeuronEffects", "frequency_neurons", "neurons_cost", "why_no_neurons"]
+__dir__ = __all__.copy
+
+SCANNED = 500
+"""Random positions that studies average the effects of neurons over."""
 
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
@@ -48,7 +52,7 @@ class _LastMLP:
     """
 
     def __init__(self, model: Model) -> None:
-        if reason := why_impossible(model):
+        if reason := why_no_neurons(model):
             raise ValueError(reason)
         head = raw_head(model)
         self.centred = head.norm != "rms"
@@ -86,7 +90,7 @@ class _LastMLP:
             yield (block / size)[size[:, 0] > 0]
 
 
-def why_impossible(model: Model) -> str | None:
+def why_no_neurons(model: Model) -> str | None:
     """Why the effects of a model's last neurons have no closed form, or None if they have one."""
     if is_encoder(model):
         return "frequency neurons are for causal models: BERT's last MLP is not read by its unembedding"

@@ -1,11 +1,12 @@
-"""The figure of an atlas of directions."""
+"""The figure of directions: their cosines."""
 
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from interp.analyses.encoding import EncodingStudy
+from interp.analyses.directions import DirectionStudy
+from interp.analyses.directions.findings import LEVEL
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import DIRECTION_NAME, INK, THIN, figure, plain
@@ -13,35 +14,28 @@ from interp.support.words import printed
 
 __all__ = ["direction_cosines"]
 
-_LEVEL = 0.05
 
-
-def direction_cosines(study: EncodingStudy) -> Figure:
-    """Cosines of the directions of word frequency, of output embeddings and of attention. Those that random rotations
-    do not reach (adjusted p < .05) are bold, and those that are so by construction are in italics.
-
-    Raises ValueError for a study of an earlier version without an atlas.
+def direction_cosines(study: DirectionStudy) -> Figure:
+    """Plot the cosines of the directions of word frequency, of output embeddings and of attention. Those that random
+    rotations do not reach (adjusted p < .05) are bold, and those that are so by construction are in italics.
 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
-        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> study = interp.directions.study(model, text, progress=False)
         >>> list(direction_cosines(study).data[0].x)[:4]
         ['b<sub>LN</sub>', 'E[h]', '−A', 'PC1']
     """
-    table = study.directions
-    if table.empty:
-        raise ValueError("this study has no cosines of directions; run interp encoding again")
+    table = study.cosines
     kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]}
     kinds.update(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
-    forms = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
+    forms = np.where(table["p_adjusted"] < LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
     texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(forms, table["cosine"], strict=True)]
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
-    title = "Do the directions of word frequency agree?" if study.subspaces.empty else "One atlas of directions"
-    out = figure(title, "", "", subtitle=subtitle)
+    out = figure("Cosines of directions", "", "", subtitle=subtitle)
     labels = [DIRECTION_NAME.get(name, plain(name)) for name in names]
     grid = _square(table, "cosine", names).astype(float).set_axis(labels).set_axis(labels, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()

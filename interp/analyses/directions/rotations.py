@@ -16,6 +16,7 @@ from jaxtyping import Float
 from scipy import stats
 
 __all__ = ["cosines", "large_cosine", "overlaps", "p_of_cosine", "p_of_overlap", "random_overlaps"]
+__dir__ = __all__.copy
 
 _LEVEL = 0.95
 

@@ -1,4 +1,4 @@
-"""The atlas of directions against slow code that is plainly right, scipy's random rotations, and a planted sink."""
+"""Directions against slow code that is plainly right, scipy's random rotations, and a planted sink."""
 
 import numpy as np
 import pandas as pd
@@ -8,25 +8,22 @@ from naming import naming
 from oracles import encoding as oracle
 from oracles.intervals import benjamini_hochberg, half_width, pseudo_values
 from scipy import linalg, stats
-from toys import with_tables
 
-from interp import attention, corpora, encoding, plots
-from interp.analyses.encoding.atlas import sources
-from interp.analyses.encoding.atlas.rotations import cosines, large_cosine, overlaps, p_of_cosine, random_overlaps
-from interp.analyses.encoding.atlas.sources import DirectionSums, Spread
-from interp.analyses.encoding.atlas.tables import PAIRS, SUBSPACES, Member, pair_table, subspace_table
-from interp.analyses.encoding.findings import atlas_findings
+from interp import attention, corpora, directions, encoding, plots
+from interp.analyses.directions import sources
+from interp.analyses.directions.comparisons import Member, cosine_table, overlap_table
+from interp.analyses.directions.rotations import cosines, large_cosine, overlaps, p_of_cosine, random_overlaps
+from interp.analyses.directions.sources import DirectionSums, Spread
 from interp.instruments.profile import find_outliers
 from interp.models.sites import hook_name
 from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
 
 IDS = torch.randint(7, 67, (40, 24), generator=torch.Generator().manual_seed(0))
 COUNTS = np.arange(1, 68)
-SMALL = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
 
 
-def mapped(model, text=IDS, **options):
-    return encoding.study(model, text, atlas=True, **{"unigram": COUNTS} | SMALL | options)
+def compared(model, text=IDS):
+    return directions.study(model, text, unigram=COUNTS, progress=False)
 
 
 class TestRotations:
@@ -70,7 +67,7 @@ def test_controls_of_findings_are_random_rotations(of_planted):
             assert stats.kstest(drawn["value"].astype(float) ** 2, stats.beta(0.5, 31 / 2).cdf).pvalue > 0.01
             assert stats.binomtest(int((drawn["value"] > 0).sum()), 199).pvalue > 0.01
         else:
-            row = of_planted.subspaces.set_index(["name_a", "name_b"]).loc[(a, b)]
+            row = of_planted.overlaps.set_index(["name_a", "name_b"]).loc[(a, b)]
             assert drawn["value"].mean() == pytest.approx(row["null_mean"], rel=0.1)
             assert (drawn["value"] > row["null_high"]).mean() == pytest.approx(0.025, abs=0.025)
 
@@ -103,12 +100,12 @@ def by_hand(model, rows, heads):
 def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkeypatch):
     monkeypatch.setattr(sources, "_EPSILON", epsilon)
     model = load_toy(kind, dtype=torch.float64)
-    study = mapped(model)
-    heads = study.provenance["atlas"]["heads"]
+    study = compared(model)
+    heads = study.provenance["heads"]
     assert heads
     whole, units = by_hand(model, range(40), heads)
     without = [by_hand(model, [row for row in range(40) if row // 2 != group], heads) for group in range(20)]
-    table = study.directions.set_index(["name_a", "name_b"])
+    table = study.cosines.set_index(["name_a", "name_b"])
     for a, b in (("E[h]", "-A"), ("E[h]", "sink key"), ("-A", "sink key")):
         found = [oracle.cosine(one[a], one[b]) for one in (whole, *(left for left, _ in without))]
         row = table.loc[(a, b)]
@@ -123,7 +120,7 @@ def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkey
         Member("dims", "dim", dims[None]),
         Member("keys", "sink key", np.stack([units, *(left for _, left in without)])),
     ]
-    row = subspace_table(members, spread).iloc[0]
+    row = overlap_table(members, spread).iloc[0]
     shares = [(one**2).mean() for one in angles]
     assert row["overlap"] == pytest.approx(shares[0])
     assert row["overlap_high"] - row["overlap"] == pytest.approx(interval(shares[0], shares[1:]), rel=1e-4)
@@ -131,12 +128,13 @@ def test_cosines_and_intervals_are_those_by_hand(kind, epsilon, load_toy, monkey
 
 def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(load_toy):
     model = load_toy("gpt2", dtype=torch.float64)
-    study = mapped(model)
-    first = study.provenance["atlas"]["neurons"][0]
-    ranked = study.neurons.dropna(subset="through_unigram")
+    study = compared(model)
+    first = study.provenance["neurons"][0]
+    options = {"unigram": COUNTS, "share": 500 / study.provenance["n_tokens"], "progress": False}
+    ranked = encoding.frequency_neurons(model, IDS, **options).dropna(subset="through_unigram")
     assert first == ranked.loc[ranked["through_unigram"].abs().idxmax(), "neuron"]
     w, gamma, b = (one.detach().numpy() for one in (model.W_out[1, first], model.ln_final.w, model.ln_final.b))
-    row = study.directions.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
+    row = study.cosines.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
     assert row["cosine"] == pytest.approx(oracle.cosine(b, (w - w.mean()) * gamma))
     assert [row["cosine_low"], row["cosine_high"]] == pytest.approx([row["cosine"]] * 2, rel=1e-12)
     assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
@@ -147,14 +145,14 @@ def test_what_is_true_by_construction_is_not_tested(load_toy):
     model = load_toy("gpt2")
     with torch.no_grad():
         model.W_pos[:, 5] += 3  # an outlier dimension
-    study = mapped(model)
-    pairs = study.directions[study.directions["by_construction"]]
+    study = compared(model)
+    pairs = study.cosines[study.cosines["by_construction"]]
     named = {
         tuple(one.split()[0].rstrip("0123456789") for one in pair) for pair in pairs[["name_a", "name_b"]].to_numpy()
     }
     assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron"), ("E[h]", "-A"), ("E[h]", "dim")} <= named
     assert not {"E[h]", "outlier dimensions"} & set(study.rotations["name_a"])
-    for table in (study.directions, study.subspaces):
+    for table in (study.cosines, study.overlaps):
         assert table.loc[table["by_construction"], ["p", "p_adjusted"]].isna().all(axis=None)
         tested = table[~table["by_construction"]]
         np.testing.assert_allclose(tested["p_adjusted"], benjamini_hochberg(tested["p"].to_numpy()))
@@ -178,13 +176,13 @@ def planted():
 
 @pytest.fixture(scope="module")
 def of_planted():
-    return mapped(planted())
+    return compared(planted())
 
 
 def test_a_planted_sink_is_found(of_planted):
-    known = of_planted.provenance["atlas"]
+    known = of_planted.provenance
     assert (known["heads"], known["dims"][0], known["absent"]) == ([[1, 2]], 5, {})
-    assert of_planted.directions.set_index(["name_a", "name_b"]).loc[("dim 5", "sink key"), "cosine"] > 0.95
+    assert of_planted.cosines.set_index(["name_a", "name_b"]).loc[("dim 5", "sink key"), "cosine"] > 0.95
     found = {one.question: one.verdict for one in of_planted.findings}
     assert found["Do the keys of attention sinks lie in outlier dimensions?"] == "yes"
     assert found["Do the keys of attention sinks lie along the directions of word frequency?"] != "yes"
@@ -197,7 +195,7 @@ def test_outliers_are_those_of_states_before_the_last(load_toy):
     model.blocks[1].mlp.b_out.data[9] += 500.0
     profile = attention.dimension_profile(model, IDS, key_classes={"some": [7, 8]}, progress=False)
     assert {3, 9} <= set(find_outliers(profile)["dim"])
-    dims = mapped(model).provenance["atlas"]["dims"]
+    dims = compared(model).provenance["dims"]
     assert dims == find_outliers(profile[profile["state"] < 2])["dim"].drop_duplicates().tolist()[:4]
     assert dims[0] == 3
     assert 9 not in dims
@@ -205,8 +203,8 @@ def test_outliers_are_those_of_states_before_the_last(load_toy):
 
 @pytest.mark.slow
 def test_a_bridge_has_the_same():
-    tables = [mapped(model) for model in (toy_decoder(), toy_bridge())]
-    for name in ("directions", "subspaces"):
+    tables = [compared(model) for model in (toy_decoder(), toy_bridge())]
+    for name in ("cosines", "overlaps"):
         pd.testing.assert_frame_equal(*(one.tables[name] for one in tables), rtol=1e-3, atol=1e-3)
 
 
@@ -215,32 +213,19 @@ def test_observers_merge(load_toy, texts):
 
 
 class TestNotHere:
-    def test_without_being_asked(self, load_toy):
-        study = encoding.study(load_toy("gpt2"), IDS, unigram=COUNTS, **SMALL)
-        assert study.subspaces.empty
-        assert study.rotations.empty
-        assert (list(study.directions), list(study.subspaces)) == (PAIRS, SUBSPACES)
-        assert not study.directions["of_b"].eq("attention").any()
-        assert study.directions[["cosine_low", "cosine_high"]].isna().all(axis=None)
-        whole = mapped(load_toy("gpt2")).directions.set_index(["name_a", "name_b"])["cosine"]
-        alone = study.directions.set_index(["name_a", "name_b"])["cosine"]
-        pd.testing.assert_series_equal(alone, whole[alone.index])
-        assert "atlas" not in study.provenance
-        assert not any("along −A" in one.question for one in study.findings)
-        with pytest.raises(ValueError, match=naming("cosines of directions")):
-            plots.direction_cosines(with_tables(study, directions=study.directions.iloc[:0]))
-
     def test_of_an_encoder(self, load_toy):
         model = load_toy("bert")
-        study = mapped(model, corpora.batches(model, IDS, mask_rate=0.5))
-        absent = study.provenance["atlas"]["absent"]
-        assert set(absent) == {"outlier dimensions", "neurons", "sink keys"}
-        assert "there is a dense layer between" in absent["sink keys"]
-        assert set(study.directions["of_b"]) == {"word frequency", "output embeddings"}
-        assert study.subspaces[["name_a", "name_b"]].to_numpy().tolist() == [["word frequency", "principal axes"]]
+        with pytest.warns(UserWarning, match="no (outlier dimensions|neurons|sink keys)"):
+            study = compared(model, corpora.batches(model, IDS, mask_rate=0.5))
+        names = ("outlier dimensions", "neurons", "sink keys")
+        assert set(study.left_out) == {f"directions: {name}" for name in names}
+        assert "there is a dense layer between" in study.left_out["directions: sink keys"]
+        assert study.provenance["absent"] == {}
+        assert set(study.cosines["of_b"]) == {"word frequency", "output embeddings"}
+        assert study.overlaps[["name_a", "name_b"]].to_numpy().tolist() == [["word frequency", "principal axes"]]
 
     def test_of_rows_too_short_for_a_sink(self, load_toy):
-        absent = mapped(load_toy("llama"), IDS[:, :5]).provenance["atlas"]["absent"]
+        absent = compared(load_toy("llama"), IDS[:, :5]).provenance["absent"]
         assert absent["sink keys"] == "sinks need rows of 24 tokens or more, and there was none"
         assert absent["b_LN"] == "the final norm has no bias, or it is 0"
 
@@ -248,16 +233,14 @@ class TestNotHere:
         model = load_toy("gpt2")
         for block in model.blocks:
             block.attn.W_Q.data.zero_(), block.attn.b_Q.data.zero_()
-        absent = mapped(model).provenance["atlas"]["absent"]
+        absent = compared(model).provenance["absent"]
         assert absent["sink keys"] == "no head's mean attention to the first position is above 0.3"
 
     def test_of_few_texts(self, load_toy):
-        study = mapped(load_toy("gpt2"), IDS[:19])
-        for table in (study.directions, study.subspaces):
+        study = compared(load_toy("gpt2"), IDS[:19])
+        for table in (study.cosines, study.overlaps):
             assert table.filter(regex="_(low|high)$").drop(columns="null_high", errors="ignore").isna().all(axis=None)
-        assert {one.verdict for one in atlas_findings(study.directions, study.subspaces, study.rotations)} == {
-            "cannot tell"
-        }
+        assert {one.verdict for one in study.findings} == {"cannot tell"}
 
     def test_with_a_hooked_head(self, load_toy):
         model = load_toy("gpt2")
@@ -266,24 +249,29 @@ class TestNotHere:
             model.hooks(fwd_hooks=hooks),
             pytest.raises(RuntimeError, match=naming("hooks", "head")),
         ):
-            mapped(model)
+            compared(model)
+
+
+def test_the_answer_counts_what_random_rotations_do_not_reach(of_planted):
+    pairs = of_planted.cosines[~of_planted.cosines["by_construction"]]
+    largest = pairs.loc[pairs["cosine"].abs().idxmax()]
+    answer = of_planted.answer
+    assert answer.values["n_close"] == (pairs["p_adjusted"] < 0.05).sum() > 0
+    assert answer.values["cosine"] == largest["cosine"]
+    assert f"{largest['name_a']} and {largest['name_b']}".replace("-A", "−A") in str(answer)
 
 
 class TestPage:
     def test_it_shows_the_tables(self, of_planted):
         section = of_planted.section
-        assert "directions" in section.figures
-        assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.directions)
-        assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.subspaces)
-        without = with_tables(of_planted, directions=of_planted.directions.iloc[:0])
-        assert "directions" not in without.section.figures
+        assert list(section.figures) == ["cosines"]
+        assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.cosines)
+        assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.overlaps)
 
     def test_it_says_what_is_not_there(self, load_toy):
-        notes = mapped(load_toy("llama")).section.notes
-        assert any(
-            "Not in the atlas of directions: " in note and "b_LN (the final norm has no bias, or it is 0)" in note
-            for note in notes
-        )
+        [note] = compared(load_toy("llama")).section.notes
+        assert note.startswith("Not among the directions: ")
+        assert "b_LN (the final norm has no bias, or it is 0)" in note
 
     def test_the_figure_marks_what_rotations_do_not_reach(self, of_planted):
         grid = plots.direction_cosines(of_planted).data[0]
@@ -294,7 +282,7 @@ class TestPage:
         assert texts.loc["PC1", "PC2"].startswith("<i>")
         assert (np.diag(texts) == "").all()
         bold = sum(text.startswith("<b>") for text in texts.to_numpy().ravel())
-        assert bold == 2 * (of_planted.directions["p_adjusted"] < 0.05).sum() > 0
+        assert bold == 2 * (of_planted.cosines["p_adjusted"] < 0.05).sum() > 0
 
 
 @pytest.mark.slow
@@ -304,5 +292,5 @@ def test_cosines_of_random_directions_are_seldom_beyond_chance():
     some = 0
     for _ in range(200):
         drawn = [Member(f"PC{i}", "neuron", rng.normal(size=(1, 1, 48))) for i in range(10)]
-        some += bool((pair_table(drawn, Spread(np.ones(1), 1))["p_adjusted"] < 0.05).any())
+        some += bool((cosine_table(drawn, Spread(np.ones(1), 1))["p_adjusted"] < 0.05).any())
     assert some <= 20
