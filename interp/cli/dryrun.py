@@ -16,6 +16,7 @@ from interp.cli import flags
 from interp.cli.errors import TOO_LARGE
 from interp.cli.screen import echo
 from interp.support.choices import Backend
+from interp.support.memory import shown
 from interp.support.paths import corpus_file, model_directory
 
 __all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "duration", "say_all"]
@@ -199,36 +200,20 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    """Print what each model would need, what would be left out, and whether it fits; with several models, one JSON
-    object for each.
+    """Print whether each model fits, how long it takes, what is stored and left out, and then how this was estimated;
+    with several models, one JSON object for each.
 
     Raises `typer.Exit` with the exit code for it if one of them does not fit.
     """
-    from interp.support import memory
-
     numbers = {}
     texts = []
     for name, budget in budgets.items():
         verdict, fits = budget.verdict(budget.run.available)
-        absent = left_out[name]
-        numbers[name] = budget.numbers | fits | {"left_out": absent}
-        exclusions = [f"left out: {part}: {reason}" for part, reason in (absent or {}).items()]
-        if absent is None:
-            exclusions = ["what cannot be asked of this model is known once it is loaded"]
-        lines = [*budget.lines, *exclusions, verdict]
+        numbers[name] = budget.numbers | fits | {"left_out": left_out[name]}
         if name in measured:
-            measurement = measured[name]
-            per_text = None if measurement.n_batches is None else _total_seconds(measurement, budget)
-            numbers[name] |= {"seconds_per_batch": measurement.seconds, "measured_peak_bytes": measurement.peak}
-            numbers[name] |= {"batches": measurement.n_batches, "seconds": per_text}
-            lines.append(
-                f"measured: {measurement.seconds:,.2f} s for the first batch, {memory.shown(measurement.peak)} at most"
-            )
-            if per_text is not None:
-                lines.append(
-                    f"all passes over the text: {measurement.n_batches:,} batches each, about {duration(per_text)}"
-                )
-        texts.append(f"{name}: " + "\n".join(lines))
+            numbers[name] |= _in_numbers(measured[name], budget)
+        answer = [verdict, _time(budget, measured.get(name)), _disk(budget), *_exclusions(left_out[name])]
+        texts.append("\n".join([f"{name}: {answer[0]}", *answer[1:], "in detail:", *budget.lines]))
     if as_json:
         echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values()))))
     else:
@@ -237,9 +222,41 @@ def _show(
         raise typer.Exit(TOO_LARGE)
 
 
-def _total_seconds(measurement: "Measured", budget: "Budget") -> float:
-    """Seconds for the whole text. The time of what follows the passes is scaled up by its number of operations."""
-    return measurement.seconds * (measurement.n_batches or 0) * budget.text_flops / budget.first_flops
+def _in_numbers(measured: "Measured", budget: "Budget") -> dict[str, Any]:
+    """What was measured, for `--json`."""
+    return {
+        "seconds_per_batch": measured.seconds, "measured_peak_bytes": measured.peak, "batches": measured.n_batches,
+        "seconds": _total_seconds(measured, budget),
+    }  # fmt: skip
+
+
+def _time(budget: "Budget", measured: "Measured | None") -> str:
+    """How long it takes, if a batch was timed."""
+    if measured is None:
+        return "time: known with --measure, which loads the model and times one batch"
+    batch = f"{measured.seconds:,.2f} s for the first batch, with {shown(measured.peak)} of memory at most"
+    seconds = _total_seconds(measured, budget)
+    whole = "" if seconds is None else f"about {duration(seconds)} for all passes over the text; "
+    return f"time: {whole}{batch}"
+
+
+def _disk(budget: "Budget") -> str:
+    return f"disk: about {shown(budget.disk)} until it is finished, so that it can be resumed, then tables and page"
+
+
+def _exclusions(left_out: Mapping[str, str] | None) -> list[str]:
+    """What the model cannot be asked, and why."""
+    if left_out is None:
+        return ["left out: known once the model is loaded"]
+    return [f"left out: {part}: {reason}" for part, reason in left_out.items()] or ["left out: nothing"]
+
+
+def _total_seconds(measured: "Measured", budget: "Budget") -> float | None:
+    """Seconds for the whole text, if its length is known. The time of what follows the passes that were timed is scaled
+    up by its number of operations."""
+    if measured.n_batches is None:
+        return None
+    return measured.seconds * measured.n_batches * budget.text_flops / budget.first_flops
 
 
 def duration(seconds: float) -> str:

@@ -75,7 +75,7 @@ class Cost:
         passes: its passes over the data.
         between: the largest number of bytes held before, between and after its passes.
         results: the bytes held while its tables are saved and drawn.
-        disk: the bytes that it stores, if they are many.
+        disk: the bytes that it stores until it is finished. Default: the sums of its passes.
         numbers: more numbers for `--json`, by name.
         lines: more lines to print.
     """
@@ -83,7 +83,7 @@ class Cost:
     passes: tuple[Pass, ...] = ()
     between: int = 0
     results: int = 0
-    disk: int = 0
+    disk: int | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
 
@@ -226,6 +226,14 @@ class Budget:
         return _PAGE + sum(cost.results for cost in self.costs.values())
 
     @property
+    def disk(self) -> int:
+        """The bytes that are stored so that a run can be resumed."""
+        stored = 0
+        for cost in self.costs.values():
+            stored += sum(part.sums for part in cost.passes) if cost.disk is None else cost.disk
+        return stored
+
+    @property
     def peak(self) -> int:
         """The most memory held at once, in bytes."""
         return self.process + self.run.weights + max(self.loading, self.reading, self.between, self.results)
@@ -338,6 +346,7 @@ class Budget:
             passes=len(self.passes), forward=run.shape.forward, flops=self.flops, process_bytes=self.process,
             weights_bytes=run.weights, loading_bytes=self.loading, reading_bytes=self.reading,
             between_bytes=self.between, results_bytes=self.results, peak_bytes=self.peak, needed_bytes=self.needed,
+            disk_bytes=self.disk,
         )  # fmt: skip
         for cost in self.costs.values():
             numbers.update(cost.numbers)
@@ -358,14 +367,12 @@ class Budget:
             *(line for cost in self.costs.values() for line in cost.lines),
         ]
         parts = {
-            "the process": self.process, "weights": run.weights, "loading them": self.loading, "a pass": self.reading,
-            "work between passes": self.between, "tables and page": self.results,
+            "loading them": self.loading, "a pass": self.reading, "work between passes": self.between,
+            "tables and page": self.results,
         }  # fmt: skip
-        listing = ", ".join(f"{memory.shown(size)} {label}" for label, size in parts.items() if size)
-        return [
-            *lines,
-            f"peak memory: about {memory.shown(self.peak)} ({listing}; after the weights the largest)",
-        ]
+        largest = ", ".join(f"{memory.shown(size)} for {label}" for label, size in parts.items() if size)
+        held = f"{memory.shown(self.process)} for libraries + {memory.shown(run.weights)} for weights"
+        return [*lines, f"memory: {held} + the most of {largest} = {memory.shown(self.peak)}"]
 
     def _described(self, group: Sequence[Pass]) -> str:
         rows, context = self._batch_shape(group)

@@ -46,6 +46,20 @@ def test_every_analysis_says_what_it_takes(capsys):
         assert (found["parameters"], found["stored"]) == (3_480_576, "float16"), "by the headers"
 
 
+def test_the_answer_comes_first(capsys):
+    assert main(["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--dry-run"]) == 0
+    fits, time, disk, left_out, detail, *lines = capsys.readouterr().out.splitlines()
+    assert fits.startswith("tiny-gpt2: fits in memory: ")
+    assert "--measure" in time
+    assert disk.startswith(
+        f"disk: about {memory.shown(told(capsys, 'frequency', '--model', 'tiny-gpt2')['disk_bytes'])}"
+    )
+    assert (left_out, detail) == ("left out: nothing", "in detail:")
+    assert not any("groups" in line for line in lines), "how many there are depends on the text"
+    assert main(["sinks", "--model", "tiny-bert", "--corpus", "bundled", "--dry-run"]) == 0
+    assert "left out: sinks: writers: hidden states of an encoder" in capsys.readouterr().out.splitlines()[3]
+
+
 @pytest.mark.slow
 def test_a_report_shares_passes(capsys):
     found = told(capsys, "report", "--model", "tiny-gpt2", "--model", "tiny-bert", "--limit", "10")
@@ -178,7 +192,7 @@ def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
         assert main([*arguments, "--model", "tiny-gpt2", "--dry-run", "--measure"]) == 0
         text = capsys.readouterr().out
         assert "s for the first batch" in text
-        assert "all passes over the text: " in text
+        assert "for all passes over the text" in text
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])

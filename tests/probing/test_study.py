@@ -34,6 +34,7 @@ from interp.analyses.probing.untrained import TWINS
 from interp.cli import main
 from interp.corpora import pairs
 from interp.corpora.splits import split_tasks
+from interp.support import memory
 
 KINDS = ("gpt2", "llama", "bert")
 LAYERS, WIDTH = 2, 16
@@ -888,9 +889,10 @@ def test_dry_run_only_needs_a_config(tmp_path: Path, capsys: Any) -> None:
     weights = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336
     tokens = sum(round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences)
     assert f"{len(sentences):,} sentences, about {tokens:,} tokens" in printed
-    assert f"forward passes: {(1 + TWINS) * 2 * 32 * weights * tokens / 1e12:,.1f} TFLOP" in printed
+    assert f"{2 * 32 * weights / 1e9:,.3f} GFLOP per token" in printed
+    assert f"read by the model and {TWINS} untrained ones" in printed
     assert "33 states of 4096" in printed
-    assert f"{2 * 4 * 33 * len(sentences) * 4096 / 2**30:,.2f} GiB on disk" in printed
+    assert f"disk: about {memory.shown(2 * 4 * 33 * len(sentences) * 4096)}" in printed
     assert list(tmp_path.iterdir()) == [tmp_path / "config.json"], "nothing is written"
 
 
