@@ -18,7 +18,7 @@ from interp import corpora
 from interp.analyses.controls.bands import frequency_bands
 from interp.analyses.controls.draws import Draws
 from interp.analyses.controls.findings import band_findings
-from interp.analyses.encoding.findings import better_than_random
+from interp.analyses.encoding.findings import better_than_random, removable
 from interp.analyses.encoding.pruning import Agreements
 from interp.analyses.frequency.findings import findings as follows
 from interp.analyses.generation.findings import diverse, more_human
@@ -33,6 +33,7 @@ from interp.instruments.uncertainty import averaged
 from interp.models.embeddings import Embeddings
 from interp.passes.reading import observe
 from interp.results.findings import Finding, Verdict
+from interp.results.intervals import from_sums
 from interp.results.verdicts import SMALLEST, Control, compare
 from interp.testing import toy_decoder
 
@@ -192,6 +193,17 @@ def an_order(rng: np.random.Generator, *, effect: float) -> Verdict:
     return first(better_than_random(table))
 
 
+def what_stays(rng: np.random.Generator, *, share: float) -> Verdict:
+    """In how many of 60 positions of 40 texts, which differ, predictions stay without 30 % of the dimensions."""
+    of_text = rng.beta(20 * share, 20 * (1 - share), (20, 2))
+    same = rng.binomial(60, of_text).sum(1)[:, None] / 1.0
+    positions = np.full((20, 1), 120.0)
+    agreement = from_sums(np.divide, [same, positions], positions[:, 0], 2)._replace(least=0, most=1)
+    ends = {"top1_agreement_low": agreement.low, "top1_agreement_high": agreement.high}
+    curve = pd.DataFrame({"basis": "axis", "order": "spearman", "fraction": 0.3, "top1_agreement": agreement.value})
+    return first(removable(curve.assign(**ends)))
+
+
 def scaled_text(rng: np.random.Generator, *, effect: float) -> Verdict:
     """Token ids of human text and of text at two scales, of which the second has a flatter distribution."""
     tables = []
@@ -282,6 +294,7 @@ _SOME, _TOP = "Is the probe of some task right on others?", "Is it concentrated 
 _QUARTER, _DEPTH = "Is a quarter of the dimensions enough?", "Do sparse probes read more at later states?"
 _GATES = "Do gates open where t is largest?"
 _NEEDED, _ORDER = "Does the model need the neurons?", "Is this order better than a random one?"
+_REMOVABLE = "Can 30% of the output dimensions be removed?"
 _HUMAN = "Is text more like human text at another λ?"
 _DIVERSE, _MODELS = "Is text more diverse with less of b_LN?", "Are dense probes better than those of untrained models?"
 _STEERS, _TOGETHER = "Does an outlier dimension steer attention?", "Do outlier dimensions together steer attention?"
@@ -316,6 +329,8 @@ CELLS = [
     Cell("probing", _GATES, "t knows a little", "planted", partial(gates, effect=0.2), 400),
     Cell("encoding", _ORDER, "a random order", "null", partial(an_order, effect=0.0), 400),
     Cell("encoding", _ORDER, "5 SDs above them", "planted", partial(an_order, effect=5.0), 400),
+    Cell("encoding", _REMOVABLE, "94 % of predictions stay", "null", partial(what_stays, share=0.94), 2_000),
+    Cell("encoding", _REMOVABLE, "98 % stay", "planted", partial(what_stays, share=0.98), 2_000),
     *(
         Cell("frequency", _FOLLOWS, name, "null", partial(what_it_adds, kind=kind), 2_000)
         for name, kind in {

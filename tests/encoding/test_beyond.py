@@ -200,3 +200,23 @@ def test_random_orders_are_beside_the_curve(load_toy):
 @pytest.mark.parametrize(("d_vocab", "n_positions"), [(8, 5_000), (4_096, 5_000), (49_152, 1_365), (262_144, 500)])
 def test_pruning_reads_fewer_positions_of_a_large_vocabulary(d_vocab, n_positions):
     assert curve_positions(d_vocab) == n_positions
+
+
+@pytest.mark.parametrize(("irrelevant", "verdicts"), [(6, ["yes", "yes"]), (0, ["no", "cannot tell"])])
+def test_dimensions_that_do_nothing_can_be_removed(irrelevant, verdicts):
+    """Rows of W_U that are small noise correlate with −log α by chance alone, and the others share what b_LN adds."""
+    model = toy_decoder()
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        model.ln_final.b.fill_(0.1)
+        model.W_U.copy_(0.5 * torch.randn(67, generator=rng) + 0.3 * torch.randn(16, 67, generator=rng))
+        model.W_U[16 - irrelevant :] = 1e-4 * torch.randn(irrelevant, 67, generator=rng)
+    options = {"orders": ["spearman"], "bases": ["axis"], "ratios": [2.0], "unigram": np.arange(67), "progress": False}
+    study = encoding.study(model, IDS, **options)
+    found = {finding.question: finding.verdict for finding in study.findings}
+    questions = [
+        "Can 30% of the output dimensions be removed?",
+        "Does removing 30% in this order change less than in a random one?",
+    ]
+    assert [found[question] for question in questions] == verdicts
+    assert (study.removable["95%"].item() >= 0.3) == (irrelevant > 0)

@@ -182,12 +182,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     def measured(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
         hooks = recipe(scale)
         texts = decode(model, rows, configs[decoder], hooks, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
-        both: dict[str, Any] = {}
-        if judge is not None:
-            both = {"features": _features(judge, texts), "human_features": human_features}
-        halves = mauve_of_halves(**both, seed=seed) if both else []
+        both = {} if judge is None else {"features": _features(judge, texts), "human_features": human_features}
         bar.update()
-        return _measured(decoder, scale, texts, len(rows), halves, unigram=counts, **both)
+        return _measured(decoder, scale, texts, len(rows), seed, unigram=counts, **both)
 
     human = [continuation(model, row, new) for row, new in zip(rows, sample.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
@@ -196,8 +193,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         "scaled": scaled if scaled == "ln" else fingerprint(effect),
         "token_ids": xxhash.xxh3_128(sample.ids.tobytes() + sample.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
-        "features": None if judge is None else models.identity.weight_hash(judge),
-        "splits": None if judge is None else N_SPLITS,
+        "features": None if judge is None else [models.identity.weight_hash(judge), N_SPLITS],
     }  # fmt: skip
     work = []
     for decoder, scale in product(configs, perplexity.index):
@@ -206,10 +202,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         work.append((checkpoint, partial(measured, decoder, scale, checkpoint)))
     remaining = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=remaining, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
-        parts = [_measured(HUMAN, np.nan, human, len(rows), [], unigram=counts), *kept_each(work)]
-    texts, metrics, halves = (
-        pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics", "halves")
-    )
+        parts = [_measured(HUMAN, np.nan, human, len(rows), seed, unigram=counts), *kept_each(work)]
+    texts, metrics, halves = (pd.concat([part[name] for part in parts], ignore_index=True) for name in _PARTS)
     frequent = frequent_types(counts)
     record = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
     record |= {"tokens_at_once": CACHED_TOKENS, "scaled": scaled}
@@ -226,6 +220,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     )
 
 
+_PARTS = ("texts", "metrics", "halves")
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
 _SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
@@ -291,17 +286,18 @@ def _configs(
     return configs
 
 
-def _measured(
-    decoder: str, scale: float, texts: list[Generation], n_prompts: int, halves: list[float], **read: Any
-) -> Tables:
-    """The texts of a decoder at a scale, and their measures, also of halves of the prompts. `read` holds the other
+def _measured(decoder: str, scale: float, texts: list[Generation], n_prompts: int, seed: int, **read: Any) -> Tables:
+    """The texts of a decoder at a scale, their measures, and MAUVE of halves of the prompts. `read` holds the other
     arguments of `text_metrics`."""
     where: dict[str, Any] = {"decoder": decoder, "scale": scale}
     table = pd.DataFrame(texts).assign(prompt_id=np.arange(len(texts)) * n_prompts // len(texts), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
     measures = text_metrics([text.token_ids for text in texts], **read)
-    of_halves = {f"half_{number}": mauve for number, mauve in enumerate(halves)}
-    return {"texts": table, "metrics": pd.DataFrame([measures | where]), "halves": pd.DataFrame([where | of_halves])}
+    halves = pd.DataFrame([where])
+    if "features" in read:
+        scores = mauve_of_halves(read["features"], read["human_features"], seed=seed)
+        halves = halves.join(pd.DataFrame([scores]).add_prefix("half_"))
+    return {"texts": table, "metrics": pd.DataFrame([measures | where]), "halves": halves}
 
 
 def _features(judge: Model, texts: list[Generation]) -> Float[np.ndarray, "texts d_model"]:
