@@ -114,7 +114,8 @@ def test_bad_ablations(options, values, load_toy):
 def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
     model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
     classes = classes_of(model)
-    batches = corpora.batches(model, texts, layout="texts", batch_size=7)
+    batches = corpora.batches(model, texts, layout="texts", batch_size=1)
+    assert any(not (classes(batch.tokens) == 1).any() for batch in batches), "no token of a class in some batch"
     table = attention.dimension_profile(model, batches, key_classes=classes, progress=False)
     found = []
     for batch in batches:
