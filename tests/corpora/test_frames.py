@@ -240,7 +240,8 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     text, n = ["w1 w2 " * 30] * 20, 59
     with caplog.at_level(logging.INFO, logger="interp"), pytest.warns(UserWarning, match=r"read it with bos=True"):
         effect = interp.frequency.bias_effect(model := needs_bos(), text, layout="texts", progress=False)
-    assert any("without <s>, which the tokenizer has but does not put" in line for line in caplog.messages)
+    sentence = "without <s>, which the tokenizer has but does not put: perplexity {without:.4g}, and {with:.4g} with it"
+    assert any(sentence.format(**effect.provenance["bos_perplexity"]) in line for line in caplog.messages)
     assert any("read it with bos=True" in caveat for caveat in effect.provenance["caveats"])
     (row,) = ids(text[0])
     for name, tokens in (("without", row), ("with", [BOS, *row])):
