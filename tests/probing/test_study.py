@@ -806,7 +806,7 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
-    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", "contexts", *Atlas.table_names())}
+    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", "contexts")}
     assert names == tables | {"result.json", "options.yaml", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}

@@ -132,7 +132,8 @@ class GenerationStudy(Result):
 
 @asks(GenerationOptions)
 def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> Passes[GenerationStudy]:
-    """Continue prompts with b_LN → λ b_LN at every λ with every decoder, and measure the texts.
+    """Continue prompts with b_LN → λ b_LN at every λ with every decoder, and measure the texts (Kobayashi et al. 2023,
+    table 2).
 
     In a model without b_LN, or with `scaled="mean"`, the mean input of the unembedding on the text of the prompts,
     E[h], is scaled in its place: `h + (λ − 1) E[h]`. `provenance["scaled"]` says which.
@@ -141,11 +142,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     continuation has, and the end-of-sequence token is suppressed, because distinct n-grams are comparable only for
     equal amounts of text. `decoders` are names, or a mapping from your own names to `GenerationConfig`s. Word
     frequencies are those that ship with the model, or else those of the whole corpus of the prompts. Perplexity is that
-    of `bias_effect` with the same `context`, on all of the text that prompts are taken from. MAUVE
-    compares texts (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses
-    `MAUVE_MODEL`.
-
-    Source: Kobayashi et al. 2023, table 2.
+    of `bias_effect` with the same `context`, on all of the text that prompts are taken from. MAUVE compares texts
+    (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses `MAUVE_MODEL`.
 
     Raises ValueError for an encoder, a model that has no b_LN and soft-caps its logits or is folded, scales that are
     repeated or not finite, missing or unknown decoders, prompts of another tokenizer, MAUVE without mauve-text, a
@@ -165,9 +163,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     check_decodes(model)
     seed = int(options.seed)
     batch_size = None if options.batch_size is None else int(options.batch_size)
-    directory, features = options.directory, options.features
     scaled = _scaled(model, options.scaled)
-    run = {} if directory is None else identity(model, torch=torch.__version__)
+    run = {} if options.directory is None else identity(model, torch=torch.__version__)
     sample = _prompts(model, text, options)
     configs = _configs(model, options.decoders, sample.human.shape[1])
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
@@ -176,6 +173,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     recipe, effect = yield from _scaling(model, prepared, scaled)
     perplexity = _perplexity(model, prepared, counts, effect, listed(options.scales))
+    features = options.features
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = sample.ids.tolist()
 
@@ -198,7 +196,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     work = []
     for decoder, scale in product(configs, perplexity.index):
         setting = {"decoder": described[decoder], "scale": scale}
-        checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | setting)
+        checkpoint = Checkpoint.within(options.directory, f"{quote(decoder, safe='')}-{scale}", run | setting)
         work.append((checkpoint, partial(measured, decoder, scale, checkpoint)))
     remaining = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=remaining, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
@@ -206,8 +204,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     texts, metrics, halves = (pd.concat([part[name] for part in parts], ignore_index=True) for name in _PARTS)
     frequent = frequent_types(counts)
     record = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
-    record |= {"tokens_at_once": CACHED_TOKENS, "scaled": scaled}
-    record["intervals"] = intervals_of(len(rows), 1)
+    record |= {"tokens_at_once": CACHED_TOKENS, "scaled": scaled, "intervals": intervals_of(len(rows), 1)}
     record["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     record["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
     record["mauve"] = judge and {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
