@@ -43,7 +43,7 @@ def test_texts_are_those_of_transformers_with_its_mean_input_scaled(peer, load_t
     some = prompts(model, texts, n=5, prompt_tokens=4, new_tokens=6)
     found = study(model, some, scales=[1, 0.5, -1], decoders=["greedy"], context=12, progress=False)
     assert found.scaled == found.provenance["scaled"] == "mean"
-    assert str(found.answer).startswith("With -1 times E[h] (the mean input of the unembedding), the diversity of text")
+    assert str(found.answer).startswith("With −1 times E[h] (the mean input of the unembedding), the diversity of text")
     batches = interp.corpora.batches(model, some.corpus, bos=some.settings["bos"], context=12)
     mean = mean_input(peer, batches).float()
     for scale, table in found.texts.dropna(subset="scale").groupby("scale"):
