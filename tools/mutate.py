@@ -4,14 +4,13 @@
     python tools/mutate.py runs/mutants --count 20 --seed 1
 
 Each mutant is the project with one operator, comparison, number, condition or returned value changed. The tests that
-execute the changed line run until one fails, quickest first. `runs/mutants` receives a copy of the project, in which
-all this happens, what the tests executed in it (measured once with coverage), and a line in `results.jsonl` for each
-mutant, so that a run that was stopped continues. Survivors that are understood are listed, with the reason, in
-`tools/survivors.txt`.
+execute the changed line run until one fails, quickest first, for `--seconds`. Types are not checked, so that
+a wrong number has to be noticed as such. Everything happens in a copy of the project in `runs/mutants`. Beside it are
+the lines that each test executes, measured once with coverage, and `results.jsonl` with a line for each mutant; a run
+that was stopped continues there. `tools/survivors.txt` lists survivors that are understood, each with the reason.
 
-This is no use of mutmut or cosmic-ray, because neither draws a sample. Before its first mutant, mutmut runs all tests
-twice, and the functions that it renames hide from the type checks of the test run. cosmic-ray runs the same command,
-hence all tests, for every mutant.
+mutmut and cosmic-ray fit badly: neither draws a sample, mutmut runs all tests twice before its first mutant and renames
+the functions that tests inspect, and cosmic-ray runs the same tests for every mutant.
 """
 
 import argparse
@@ -36,7 +35,7 @@ from size import ROOT
 
 MEASURING = ["interp/hooks.py", "interp/instruments", "interp/passes"]
 ROOMS = ["hooks", "passes", "frequency", "controls", "sinks", "attention", "encoding", "generation", "probing"]
-ROOMS += ["cli/test_dry_run.py"]
+ROOMS += ["corpora", "cli/test_dry_run.py"]
 """Where the tests of measures are."""
 OPTIONS = ["-x", "-p", "no:cacheprovider", "-m", "not slow and not e2e and not published", "--jaxtyping-packages="]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that are imported with the libraries
@@ -246,7 +245,7 @@ def main() -> None:
     parser.add_argument("places", nargs="*", default=MEASURING)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=60, help="of tests for each mutant")
+    parser.add_argument("--seconds", type=float, default=30, help="of tests for each mutant")
     options = parser.parse_args()
     out = options.out.resolve()
     copy = copied(out)
