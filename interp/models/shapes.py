@@ -134,6 +134,10 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
     weights = dict(empty.named_parameters())
     of_blocks = {label: weight for label, weight in weights.items() if _IN_BLOCK.search(label)}
     stored = Stored(source, revision, config, "bridge")
+    is_floating = bool(stored.n_numbers) and stored.dtype.is_floating_point
+    if getattr(config, "quantization_config", None) is not None and not is_floating:
+        remedy = "give the same model in a floating-point type"
+        raise ValueError(f"{name} has quantised weights, of which interp cannot tell the memory; {remedy}")
     declared = getattr(config, "dtype", None)
     return Shape(
         n_heads=heads,

@@ -108,6 +108,10 @@ def test_what_does_not_fit(large, capsys, monkeypatch):
 WRONG = {
     "no transformer": ({"model_type": "mamba"}, "is a 'mamba' model without attention heads"),
     "an unknown activation": (LLAMA_70B | {"hidden_act": "foo"}, "cannot make a model of it: KeyError"),
+    "quantised weights": (
+        LLAMA_70B | SIZES | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        "has quantised weights, of which interp cannot tell the memory; give the same model in a floating-point type",
+    ),
     "fewer than no key heads": (LLAMA_70B | {"num_key_value_heads": -1}, "num_key_value_heads in the config.json"),
 }
 
