@@ -126,7 +126,7 @@ def test_the_section_says_what_the_table_says(written):
     section = written.section
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
-    (found,) = (one for one in section.findings if "top-k" in one.question)
+    (found,) = (one for one in section.findings if "top-k sampling more diverse" in one.question)
     assert found.value == pytest.approx(after["diversity"] - before["diversity"])
     assert f"{before['diversity']:.3f} as trained" in str(found)
     assert f"changes by {in_words(found.value)} [" in str(found)
