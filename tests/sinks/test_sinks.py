@@ -118,6 +118,12 @@ def test_intervals_leave_out_groups_of_texts(load_toy):
     assert observer.measures.set_index("measure").loc["rate", "value"] == pytest.approx(rates)
 
 
+def test_no_interval_of_a_rate_goes_beyond_1():
+    model = toy_decoder()
+    rate = read(model, corpora.batches(model, IDS), epsilon=0.015).measures.set_index("measure").loc["rate"]
+    assert rate["high"] == 1 < 2 * rate["value"] - rate["low"]
+
+
 @pytest.mark.quick("llama")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_observers_merge(kind, load_toy, texts):
