@@ -116,6 +116,15 @@ def test_the_peak_adds_up():
     )
 
 
+def test_copies_are_held_once_and_sums_twice():
+    """A batch needs the room of the sums again, while copies of weights stay as they are."""
+    plain, with_sums, with_copies = (
+        budget("tiny-gpt2", {"one": Cost(passes=(Pass(what="reading", **more),))}, {}).reading
+        for more in ({}, {"sums": 1_000}, {"copies": 1_000})
+    )
+    assert (with_sums - plain, with_copies - plain) == (2_000, 1_000)
+
+
 def test_passes_of_the_same_text_are_one():
     same, other = Pass(what="a", sums=10, flops=1.0), Pass(what="b", sums=20, flops=2.0)
     one = budget("tiny-gpt2", {"a": Cost(passes=(same,)), "b": Cost(passes=(other,))}, {})
