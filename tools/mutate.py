@@ -35,7 +35,7 @@ from size import ROOT
 
 MEASURING = ["interp/hooks.py", "interp/instruments", "interp/passes"]
 ROOMS = ["hooks", "passes", "frequency", "controls", "sinks", "attention", "encoding", "generation", "probing"]
-ROOMS += ["corpora", "cli/test_dry_run.py"]
+ROOMS += ["corpora", "cli/test_dry_run.py", "house/test_examples.py"]
 """Where the tests of measures are."""
 OPTIONS = ["-x", "-p", "no:cacheprovider", "-m", "not slow and not e2e and not published", "--jaxtyping-packages="]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that are imported with the libraries

@@ -137,6 +137,12 @@ def test_passes_of_the_same_text_are_one():
     assert again.passes == one.passes, "equal observers are filled once"
 
 
+def test_operations_of_the_text_and_of_the_first_passes():
+    passes = Pass(what="a"), Pass(what="b", step=1), Pass(what="c", text="sentences", step=1)
+    found, one = (budget("tiny-gpt2", {"one": Cost(passes=some)}, {}) for some in (passes, passes[:1]))
+    assert (found.flops, found.text_flops, found.first_flops) == (3 * one.flops, 2 * one.flops, one.flops)
+
+
 def test_the_verdict_proposes_what_fits():
     found = made(batch_size=32, context=128)
     assert found.verdict(2**40) == (
