@@ -1,5 +1,6 @@
 """Batches for a model: text → rows of token ids → batches, in constant memory."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -137,6 +138,8 @@ class Batches:
         entries = dict(self.settings)
         if self.corpus is not None:
             entries.update(self.corpus.about)
+            if self.rows is not None and entries["layout"] == "packed" and "tokens_left_out" not in self.seen:
+                deque(self.rows(), maxlen=0)  # whoever merges parts of a run has not read the text
         entries["unknown_share"] = counted.share
         if counted.special:
             entries["special_tokens"] = dict(counted.special)
