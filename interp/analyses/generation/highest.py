@@ -66,7 +66,7 @@ def highest_mauve(metrics: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
         >>> metrics = pd.DataFrame({"decoder": "greedy", "scale": [0.5, 1.0], "mauve_mean": [0.9, 0.7]})
         >>> halves = metrics[["decoder", "scale"]].assign(a=[0.9, 0.7], b=[0.8, 0.6], c=[0.8, 0.7], d=[0.9, 0.6])
         >>> highest_mauve(metrics, halves)[["scale", "scale_low", "scale_high", "gain"]].round(3).values.tolist()
-        [[0.5, 0.5, 0.5, 0.225]]
+        [[0.5, 0.5, 0.5, 0.2]]
     """
     rows = []
     for decoder, table in metrics.dropna(subset="mauve_mean").groupby("decoder", sort=False):
