@@ -371,8 +371,8 @@ class Budget:
             "tables and page": self.results,
         }  # fmt: skip
         largest = ", ".join(f"{memory.shown(size)} for {label}" for label, size in parts.items() if size)
-        held = f"{memory.shown(self.process)} for libraries + {memory.shown(run.weights)} for weights"
-        return [*lines, f"memory: {held} + the most of {largest} = {memory.shown(self.peak)}"]
+        always = f"{memory.shown(self.process)} for libraries + {memory.shown(run.weights)} for weights"
+        return [*lines, f"memory: {always} + the most of {largest} = {memory.shown(self.peak)}"]
 
     def _described(self, group: Sequence[Pass]) -> str:
         rows, context = self._batch_shape(group)

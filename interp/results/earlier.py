@@ -131,10 +131,10 @@ def moved_from(run: Path, analysis: str) -> Moved | None:
     from pyarrow.parquet import read_metadata
 
     try:
-        asked = bool(read_metadata(files[next(iter(saved))]).num_rows)
+        has_rows = bool(read_metadata(files[next(iter(saved))]).num_rows)
     except ArrowInvalid:  # reading the table says what is wrong
-        asked = True
-    return moved._replace(tables=saved) if asked else None
+        has_rows = True
+    return moved._replace(tables=saved) if has_rows else None
 
 
 def saved_in(run: Path, analysis: str) -> bool:

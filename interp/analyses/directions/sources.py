@@ -242,9 +242,9 @@ def _of_head(
     vectors = {"-A": -slopes, "E[h]": sums.mean_input(grouped=grouped)}
     if head.b_ln is not None and bool(head.b_ln.any()):
         vectors["b_LN"] = head.b_ln.detach().double().cpu().numpy()[None]
-    seen = real & (u > 0)
-    if seen.sum() > model.cfg.d_model + 1:
-        vectors["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope[None]
+    occurring = real & (u > 0)
+    if occurring.sum() > model.cfg.d_model + 1:
+        vectors["unigram"] = -regressions(head.embeddings, [u], use=occurring)[0].slope[None]
     axes = decomposition.components
     return vectors, axes * np.where(axes @ slopes[0] > 0, -1.0, 1.0)[:, None]
 
