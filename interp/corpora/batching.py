@@ -14,7 +14,17 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from interp.corpora.frames import frame, left_out_bos, settled_bos, tokenizer_of
-from interp.corpora.sentences import Cut, Row, masked_positions, numbered, packed_rows, padded, text_rows, together
+from interp.corpora.sentences import (
+    Cut,
+    Row,
+    marked,
+    masked_positions,
+    numbered,
+    packed_rows,
+    padded,
+    text_rows,
+    together,
+)
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Counted, tokens_of, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
@@ -132,13 +142,13 @@ class Batches:
     def about(self) -> dict[str, Any]:
         """The settings; what was read of the source; as `unknown_share`, the share of the text's tokens that the
         tokenizer does not know; as `special_tokens`, how often each special token is written out in it; and what was
-        seen, such as the `tokens_left_out` that did not fill a last row. If the text has not been read to its end, this
-        reads it."""
+        seen, such as the `tokens_left_out` that did not fill a last row and the share of `repeated_texts`. If the text
+        has not been read to its end, this reads it."""
         counted = self.counted()
         entries = dict(self.settings)
         if self.corpus is not None:
             entries.update(self.corpus.about)
-            if self.rows is not None and entries["layout"] == "packed" and "tokens_left_out" not in self.seen:
+            if self.rows is not None and "repeated_texts" not in self.seen:
                 deque(self.rows(), maxlen=0)  # whoever merges parts of a run has not read the text
         entries["unknown_share"] = counted.share
         if counted.special:
@@ -290,8 +300,12 @@ def _rows_of_ids(model: Model, token_ids: Int[Tensor, "rows pos"]) -> _Rows:
     fingerprint = xxhash.xxh3_128(ids.tobytes()).hexdigest()
     largest = int(ids.max())
     settings = {"corpus": "tokens", "fingerprint": fingerprint, "largest_id": largest}
-    source = {"n_texts": len(ids), "counted": lambda: counted}
-    return _Rows(lambda: numbered(Cut(row, [len(row)]) for row in ids), settings, source)
+    seen: dict[str, Any] = {}
+
+    def rows() -> Iterator[Row]:
+        return numbered(Cut(row, [len(row)], is_new=is_new) for row, is_new in marked(ids.tolist(), seen))
+
+    return _Rows(rows, settings, {"n_texts": len(ids), "counted": lambda: counted, "seen": seen})
 
 
 def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: Bos, eos: bool) -> _Rows:
@@ -304,11 +318,10 @@ def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *,
     fields = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "counted": tokens.counted}
     fields["left_out_bos"] = left_out_bos(model, bos)
     around = frame(model, bos, eos)
-    if layout == "texts":
-        return _Rows(lambda: numbered(text_rows(tokens, context, around)), settings, fields)
     seen: dict[str, Any] = {}
     fields["seen"] = seen
-    return _Rows(lambda: numbered(packed_rows(tokens, context, around, seen)), settings, fields)
+    cut = text_rows if layout == "texts" else packed_rows
+    return _Rows(lambda: numbered(cut(tokens, context, around, seen)), settings, fields)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:

@@ -1,6 +1,6 @@
 """Text as token ids: cutting, padding and masking."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,12 +15,13 @@ from interp.models.sites import Model
 from interp.support.checks import check_token_ids, list_of_strings
 from interp.support.choices import Bos
 
-__all__ = ["Cut", "Row", "encode", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
+__all__ = ["Cut", "Row", "encode", "marked", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
 __all__ += ["text_rows", "together"]
 
 T = TypeVar("T")
 _ENOUGH_TOKENS = 512
 _ROWS_OF_A_STRETCH = 8
+_COMPARED = 2**20  # texts that are remembered, about 70 MB
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -92,12 +93,13 @@ def together(items: Iterable[T], length: Callable[[T], int], limit: int) -> Iter
 
 
 class Cut(NamedTuple):
-    """Token ids cut out of a corpus as a row, the positions before which a text ends, and whether the row has a BOS
-    although a text does not begin there."""
+    """Token ids cut out of a corpus as a row, the positions before which a text ends, whether the row has a BOS
+    although a text does not begin there, and whether any of its texts is new."""
 
     ids: Sequence[int] | Int[np.ndarray, " pos"]
     ends: Sequence[int]
     resumed: bool = False
+    is_new: bool = True
 
 
 class Row(NamedTuple):
@@ -105,8 +107,8 @@ class Row(NamedTuple):
     row, of its *stretch*, and of the text in which it begins, and whether it is `resumed`, that is, begins with a BOS
     in the middle of a text.
 
-    A stretch ends with a row in which a text ends, or else after eight rows. What is read in different stretches is
-    treated as independent (`interp.passes.groups`).
+    A stretch ends with a row in which a text ends, or else after eight rows; rows of nothing but texts that came before
+    belong to the next one. What is read in different stretches is treated as independent (`interp.passes.groups`).
     """
 
     ids: Int[np.ndarray, " pos"]
@@ -134,27 +136,46 @@ class Row(NamedTuple):
 def numbered(cuts: Iterable[Cut]) -> Iterator[Row]:
     """Number the rows of a corpus."""
     stretch = length = first_text = 0
-    for number, (ids, ends, resumed) in enumerate(cuts):
+    for number, (ids, ends, resumed, is_new) in enumerate(cuts):
         yield Row(np.asarray(ids), ends, number, stretch, first_text, resumed)
-        length, first_text = length + 1, first_text + len(ends)
+        first_text += len(ends)
+        if not is_new:
+            continue
+        length += 1
         if ends or length == _ROWS_OF_A_STRETCH:
-            stretch = stretch + 1
+            stretch += 1
             length = 0
 
 
-def packed_rows(
-    encoded: Iterable[list[int]], context: int, around: Frame, seen: dict[str, Any] | None = None
-) -> Iterator[Cut]:
+def marked(encoded: Iterable[list[int]], seen: dict[str, Any]) -> Iterator[tuple[list[int], bool]]:
+    """Yield texts, each with whether it is new: not the same as one that came before (among the first million). In the
+    end, `seen["repeated_texts"]` is the share of the texts with tokens that were not."""
+    hashes: set[int] = set()
+    n_texts = n_repeated = 0
+    for ids in encoded:
+        fingerprint = hash(tuple(ids))
+        is_repeated = bool(ids) and fingerprint in hashes
+        if len(hashes) < _COMPARED:
+            hashes.add(fingerprint)
+        n_texts += bool(ids)
+        n_repeated += is_repeated
+        yield ids, bool(ids) and not is_repeated
+    seen["repeated_texts"] = n_repeated / max(n_texts, 1)
+
+
+def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame, seen: dict[str, Any]) -> Iterator[Cut]:
     """Yield full rows cut out of one stream of texts. In the end, `seen["tokens_left_out"]` is the number of tokens
-    that did not fill another row."""
+    that did not fill another row, and `seen["repeated_texts"]` the share of texts that repeat an earlier one."""
     before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []
+    news: list[bool] = []
     fresh = True  # a text begins where the next row does
-    for ids in encoded:
+    for ids, is_new in marked(encoded, seen):
         content = ids[unframed(ids, before, after)] if after else ids
         buffer += framed(content, around.before_text, around.after_text)
         ends.append(len(buffer))
+        news.append(is_new)
         start = 0
         while True:
             head = [] if buffer[start : start + len(before)] == before else before
@@ -165,30 +186,30 @@ def packed_rows(
             finished = bisect_right(ends, stop)
             shift = len(head) - start
             ended = [len(row) if end == stop else end + shift for end in ends[:finished]]
-            yield Cut(row, ended, resumed=bool(head) and not fresh)
+            yield Cut(row, ended, bool(head) and not fresh, any(news[: bisect_left(ends, stop) + 1]))
             fresh = finished > 0 and ends[finished - 1] == stop
             start = stop
-            del ends[:finished]
+            del ends[:finished], news[:finished]
         del buffer[:start]
         ends = [end - start for end in ends]
-    if seen is not None:
-        seen["tokens_left_out"] = len(buffer)
+    seen["tokens_left_out"] = len(buffer)
 
 
-def text_rows(encoded: Iterable[list[int]], context: int, around: Frame) -> Iterator[Cut]:
+def text_rows(encoded: Iterable[list[int]], context: int, around: Frame, seen: dict[str, Any]) -> Iterator[Cut]:
     """Yield one row per text. A text that is too long continues in the next row, with its own frame. A text without
-    tokens ends at the beginning of the next row."""
+    tokens ends at the beginning of the next row. In the end, `seen["repeated_texts"]` is the share of texts that repeat
+    an earlier one."""
     before, after = around.alone
     room = context - len(before) - len(after)
     ends: list[int] = []
-    for ids in encoded:
+    for ids, is_new in marked(encoded, seen):
         content = ids[unframed(ids, before, after)]
         if not content:
             ends.append(0)
         for start in range(0, len(content), room):
             row = [*before, *content[start : start + room], *after]
             ended = ends + [len(row)] * (start + room >= len(content))
-            yield Cut(row, ended, resumed=bool(before) and start > 0)
+            yield Cut(row, ended, bool(before) and start > 0, is_new)
             ends = []
 
 

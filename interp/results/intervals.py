@@ -162,7 +162,7 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
 
     Examples:
         >>> about(12, 1)["none"].partition(";")[0]
-        'what was read is 12 texts, or pieces of longer ones'
+        'what was read is 12 different texts, or pieces of longer ones'
     """
     description: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
     description["texts_per_group"] = texts_per_group
@@ -190,7 +190,7 @@ def texts_read(intervals: Mapping[str, Any]) -> tuple[int, str] | None:
 def _too_few(groups: int, texts_per_group: int) -> str | None:
     """Why there is no interval, or None if there is one."""
     if groups * texts_per_group < FEWEST_TEXTS:
-        problem = f"what was read is {count(groups * texts_per_group, 'text')}, or pieces of longer ones"
+        problem = f"what was read is {count(groups * texts_per_group, 'different text')}, or pieces of longer ones"
         return f"{problem}; intervals need {FEWEST_TEXTS} (more text, shorter rows or a row per text)"
     if groups < _FEWEST_GROUPS:
         return f"what was read is from {groups} groups of texts; intervals need {_FEWEST_GROUPS}"

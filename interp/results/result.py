@@ -45,7 +45,7 @@ _READ: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model", "corpus", "rule", "mode"), (str,)),
     **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
     **dict.fromkeys(("n_layers", "n_parameters", "state"), (int,)),
-    **dict.fromkeys(("k", "epsilon", "l0_strength"), (int, float)),
+    **dict.fromkeys(("k", "epsilon", "l0_strength", "repeated_texts"), (int, float)),
     **dict.fromkeys(("caveats", "key_classes", "seeds"), (list,)),
     **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning", "absent"), (dict,)),
     **dict.fromkeys(("atlas", "atlas.absent"), (dict,)),
@@ -55,6 +55,7 @@ _READ: dict[str, tuple[type, ...]] = {
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
 _WIDE = 118  # columns of a terminal
+_FEW_COPIES = 0.05  # a share of texts
 DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
 """Packages whose versions must not change between starting and resuming a computation."""
 
@@ -139,13 +140,16 @@ class Result:
     def caveats(self) -> tuple[str, ...]:
         """What to bear in mind when reading the findings, such as the warnings that were given. Each is a sentence
         without its full stop. What the result lacks because of the model is one of these."""
-        types = self.provenance.get("quantised_from")
-        quantised = () if types is None else (quantised_words(self.provenance["model"], types),)
-        lacking = []
+        caveats = [*self.provenance.get("caveats", ())]
+        if (types := self.provenance.get("quantised_from")) is not None:
+            caveats.append(quantised_words(self.provenance["model"], types))
+        if (share := self.provenance.get("repeated_texts") or 0) > _FEW_COPIES:
+            problem = f"{share:.0%} of the texts repeat an earlier one"
+            caveats.append(f"{problem}; intervals are too narrow where copies of a text stand far apart")
         for subject, reason in self.left_out.items():
             if subject.startswith(f"{self.analysis}: "):
-                lacking.append(f"{subject.removeprefix(f'{self.analysis}: ')} are left out: {reason}")
-        return *self.provenance.get("caveats", ()), *quantised, *lacking
+                caveats.append(f"{subject.removeprefix(f'{self.analysis}: ')} are left out: {reason}")
+        return tuple(caveats)
 
     @property
     def left_out(self) -> dict[str, str]:

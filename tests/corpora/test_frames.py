@@ -129,7 +129,7 @@ def test_packed_rows_with_bos(texts, context, before_rows, before_texts, eos):
     each = [[*around.before_text, *text, *around.after_text] for text in texts]
     stream, begins = sum(each, []), {sum(map(len, each[:n])) for n in range(len(each) + 1)}
     position = 0
-    for row, ends, resumed in packed_rows(texts, context, around):
+    for row, ends, resumed, _ in packed_rows(texts, context, around, {}):
         assert len(row) == context
         assert not before_rows or row[0] == BOS
         own = row[1:] if before_rows and stream[position] != BOS else row
@@ -144,9 +144,9 @@ def test_packed_rows_with_bos(texts, context, before_rows, before_texts, eos):
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.integers(3, 8))
 def test_rows_of_texts_with_bos(texts, context):
-    rows = list(text_rows(texts, context, Frame([BOS], [], [], [])))
+    rows = list(text_rows(texts, context, Frame([BOS], [], [], []), {}))
     expected = [(row[at : at + context - 1], at > 0) for row in texts for at in range(0, len(row), context - 1)]
-    assert [(row[1:], resumed) for row, _, resumed in rows] == expected
+    assert [(row[1:], resumed) for row, _, resumed, _ in rows] == expected
     assert all(row[0] == BOS for row, *_ in rows)
 
 

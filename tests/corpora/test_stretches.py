@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import interp
 from interp import corpora
 from interp.corpora.sentences import Cut, numbered
 
@@ -52,6 +53,37 @@ def test_every_token_is_assigned_to_its_text(kind, layout, load_toy):
     assert numbers == [row.number for row in batches.rows()]
 
 
+@pytest.mark.parametrize("layout", ["packed", "texts"])
+def test_copies_of_a_text_are_no_further_texts(layout, load_toy):
+    """Intervals take stretches as independent, and sixty copies of a sentence say no more than it does."""
+    model = load_toy("gpt2")
+    texts = ["w1 w2 w3 w4 w5"] * 60
+    copies = corpora.batches(model, texts, layout=layout, context=10)
+    assert {stretch for batch in copies for stretch in batch.stretches.tolist()} <= {0, 1}
+    assert copies.about["repeated_texts"] == 59 / 60
+    others = [f"w{number} w{number + 1} w{number + 2} w4 w5 w6 w7 w8 w9 w10" for number in range(30)]
+    mixed = corpora.batches(model, [*others, *others], layout=layout, context=10)
+    stretches = [row.stretch for row in mixed.rows()]
+    assert stretches == [*range(30), *[30] * 30]
+    assert mixed.about["repeated_texts"] == 0.5
+
+
+def test_copies_of_a_long_text_make_no_stretches(load_toy):
+    long = " ".join(f"w{number % 11}" for number in range(240))
+    rows = list(corpora.batches(load_toy("gpt2"), [long, long, "w1 w2 w3 w4 w5 w6 w7 w8"], context=8).rows())
+    assert [row.stretch for row in rows[:30]] == [number // 8 for number in range(30)]
+    assert {row.stretch for row in rows[30:60]} == {4}
+
+
+@pytest.mark.filterwarnings("ignore:word frequencies come from")
+def test_no_verdict_comes_from_copies_of_one_text(load_toy):
+    model = load_toy("gpt2")
+    result = interp.frequency.bias_effect(model, ["w1 w2 w3 w4 w5 w6"] * 60, context=12, progress=False)
+    assert result.kl.delta_kl_low.isna().all()
+    assert "98% of the texts repeat an earlier one" in " ".join(result.caveats)
+
+
 def test_rows_of_token_ids_are_stretches(load_toy):
-    batches = corpora.batches(load_toy("gpt2"), torch.full((7, 6), 9), batch_size=3)
+    ids = torch.arange(7)[:, None].expand(-1, 6) + 9
+    batches = corpora.batches(load_toy("gpt2"), ids, batch_size=3)
     assert [stretch for batch in batches for stretch in batch.stretches.tolist()] == list(range(7))

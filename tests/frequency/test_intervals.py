@@ -98,7 +98,7 @@ def test_a_short_text_has_no_interval_and_says_why(load_toy):
     effect = bias_effect(model, short, unigram=np.arange(67), progress=False)
     assert effect.kl.filter(regex="_low|_high|corrected").isna().all(axis=None)
     assert effect.kl[["kl_unigram_model", "delta_kl", "perplexity"]].notna().all(axis=None)
-    assert effect.provenance["intervals"]["none"].startswith("what was read is 19 texts, or pieces of longer ones")
+    assert effect.provenance["intervals"]["none"].startswith("what was read is 19 different texts, or pieces of")
 
 
 def test_the_unedited_model_differs_from_itself_by_nothing(load_toy, texts):

@@ -186,8 +186,8 @@ def test_jackknife_removes_the_bias_of_a_variance():
         (
             FEWEST_TEXTS - 1,
             1,
-            "what was read is 19 texts, or pieces of longer ones; intervals need 20 (more text, shorter rows or a row "
-            "per text)",
+            "what was read is 19 different texts, or pieces of longer ones; intervals need 20 (more text, shorter rows "
+            "or a row per text)",
         ),
         (9, 4, "what was read is from 9 groups of texts; intervals need 10"),
     ],

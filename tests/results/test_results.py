@@ -77,17 +77,18 @@ def test_warnings_stay_with_the_result(tmp_path):
         )
     found.save(tmp_path)
     kept = interp.load_result(tmp_path)
-    assert kept.caveats == (told,)
+    assert kept.caveats[0] == told
     assert f"Note: {told}." in kept.summary()
     assert told[1:] in kept._repr_html_()
 
 
 def test_a_model_that_cannot_predict_the_text_is_noted(effect):
     """The toy model is random, so its perplexity is about 67, the size of its vocabulary; the text has three words."""
-    [caveat] = effect.caveats
+    copies, caveat = effect.caveats
+    assert copies.startswith("95% of the texts repeat an earlier one")
     assert "no better than that of word frequencies alone, 2.7" in caveat
     well = dataclasses.replace(effect, kl=effect.kl.assign(perplexity=2.5))
-    assert well.caveats == ()
+    assert well.caveats == (copies,)
 
 
 def test_figures_are_those_of_the_page(effect, study):
