@@ -47,8 +47,8 @@ def resumable(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]:
-    """The directory in which a run keeps its work in case it is killed. It is removed when all output is written, or if
-    it holds nothing to resume from.
+    """The directory in which a run keeps its work in case it is killed. It is removed when all output is written, if
+    it holds nothing to resume from, and when the run is refused that began it.
 
     Args:
         check: raises if `out` cannot be written to, because another process may have written to it since the command
@@ -59,6 +59,7 @@ def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]
     from interp.passes import distributed
 
     directory = out / f".{job.command}"
+    begins = not _keeps(directory)
     with ExitStack() as lock:
         if distributed.writes():
             does = f"runs interp {job.command} in {out}"
@@ -72,8 +73,9 @@ def unfinished(out: Path, job: Job, check: Callable[[], None]) -> Iterator[Path]
                 if distributed.is_shard():
                     job.save(directory / COMMAND)
                 yield directory
-        except BaseException:
-            if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
+        except BaseException as error:
+            is_refused = begins and isinstance(error, ValueError)
+            if distributed.part().of == 1 and directory.exists() and (is_refused or not _keeps(directory)):
                 remove(directory)
             raise
         try:

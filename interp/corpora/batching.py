@@ -32,6 +32,7 @@ from interp.models.footprint import TOKENS_PER_ROW, default_rows, room_for_batch
 from interp.models.sites import Model, check_model, is_encoder
 from interp.support.checks import check_choice, check_mask_rate, check_seed, check_token_ids, refuse, whole_number
 from interp.support.choices import Bos, Layout
+from interp.support.words import argument
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]
@@ -262,8 +263,9 @@ def batches(
             check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
         if empty:
-            short = f"shorter than one row of {context:,} tokens; give more text, a smaller context or layout='texts'"
-            raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
+            shorter = f"shorter rows ({argument('context')}) or one text per row ({argument('layout', 'texts')})"
+            too_short = f"shorter than one row of {context:,} tokens; give more text, {shorter}"
+            raise ValueError(f"the corpus is {too_short if layout == 'packed' else 'empty: no text in it has a token'}")
 
     return Batches(settings, read=read, rows=stream.rows, **stream.of_whom)
 

@@ -27,7 +27,7 @@ from interp.corpora.files import UNNAMED, Table, frame_table, opened, shortened
 from interp.corpora.templates import LEXICON, TASKS, drawn, templates_of
 from interp.support.checks import list_of_strings, unicode_text, warn, whole_number
 from interp.support.choices import Several, listed
-from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, local_path, published_pairs, text_suffix
+from interp.support.paths import HUB_PAIRS, TEXT_SUFFIXES, local_path, published_pairs
 from interp.support.words import argument, meant
 
 __all__ = ["COLUMNS", "TASKS", "PairTable", "bundled_tasks", "check_pairs", "generate", "known_tasks"]
@@ -352,7 +352,7 @@ def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'not a regular file'}; expected a file")
         with opened(file, header=True) as table:
-            yield table, file.name.removesuffix(".gz").removesuffix(text_suffix(file))
+            yield table, Path(file.name.removesuffix(".gz")).stem
 
 
 def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from interp.models.shapes import Shape
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.passes.budget import Pass
 from interp.passes.observers import Observer
+from interp.support.words import argument
 
 __all__ = ["LogitsObserver", "SiteMean", "at_head", "real_logits"]
 __dir__ = __all__.copy
@@ -64,7 +65,8 @@ class LogitsObserver(Observer):
     def check_read(self) -> None:
         """Raise ValueError if no position was read."""
         if not self.state["n"]:
-            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
+            more = f"more text, or a higher share of masked tokens ({argument('mask_rate')})"
+            raise ValueError(f"no position was read, so there is no mean; give {more}")
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
         """Return the average of a state that is a sum over the positions that were read (or scored).

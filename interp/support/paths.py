@@ -339,13 +339,13 @@ def is_counts(name: str) -> bool:
 
 
 def text_suffix(path: Path) -> str:
-    """Return the ending of a text file, without `.gz`. Raises ValueError if it is unknown.
+    """Return the ending of a text file, without `.gz`, in small letters. Raises ValueError if it is unknown.
 
     Examples:
-        >>> text_suffix(Path("texts.jsonl.gz"))
-        '.jsonl'
+        >>> text_suffix(Path("texts.jsonl.gz")), text_suffix(Path("TEXT.TXT"))
+        ('.jsonl', '.txt')
     """
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix not in TEXT_SUFFIXES:
         raise ValueError(f"{path} has an unknown ending; expected one of {', '.join(TEXT_SUFFIXES)}, or .gz")
     return suffix

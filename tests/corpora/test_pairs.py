@@ -199,7 +199,8 @@ def test_every_format_gives_the_same_table(tmp_path: Path) -> None:
     made.to_json(tmp_path / "t.json", orient="records")
     made.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
     made.to_csv(tmp_path / "t.csv.gz", index=False)
-    for source in ("t.csv", "t.parquet", "t.jsonl", "t.json", "t.tsv", "t.csv.gz"):
+    made.to_csv(tmp_path / "T.CSV", index=False)
+    for source in ("t.csv", "t.parquet", "t.jsonl", "t.json", "t.tsv", "t.csv.gz", "T.CSV"):
         pd.testing.assert_frame_equal(pairs.load(tmp_path / source), made)
     pd.testing.assert_frame_equal(pairs.load(tmp_path), made)
     pd.testing.assert_frame_equal(pairs.load(made.assign(pairID=made["pairID"].astype(float))), made)

@@ -64,6 +64,13 @@ def test_equally_rare_types_are_in_the_same_group(load_toy, texts):
     assert found.text.startswith(f"Without b_LN (the bias of the final layer norm), the {len(types) - 5} rarest of")
 
 
+def test_types_that_are_all_as_frequent_are_not_called_rare(load_toy, texts):
+    effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
+    types = effect.types.assign(unigram=1 / len(effect.types))
+    text = of_frequency(effect.kl, types, effect.probabilities).text
+    assert text.startswith("Without b_LN (the bias of the final layer norm), KL(u‖q), the distance of")
+
+
 def test_there_is_no_answer_without_the_model_as_it_was_trained(load_toy, texts):
     effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0], progress=False)
     assert effect.answer is None

@@ -32,7 +32,7 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     and how far it keeps the mean prediction from word frequency. None if it was not read both with and without it.
 
     The rarest tenth and the most frequent hundredth of the types that occur are taken, with all that are as frequent as
-    the last of them.
+    the last of them. If these are the same types, nothing is said of them.
 
     Args:
         kl, types, probabilities: tables of `BiasEffect`.
@@ -57,11 +57,13 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
         "bias": row.bias, "scale": row.scale, "rare_ratio": rare, "frequent_ratio": frequent, "kl_before": before,
         "kl_after": after,
     }  # fmt: skip
-    text = (
-        f"{capitalized(without(row.bias, row.scale))}, the {is_rare.sum():,} rarest of {len(occurring):,} types are "
-        f"{rare:.3g} times as probable and the {is_frequent.sum():,} most frequent {frequent:.3g} times (geometric "
-        f"means); KL(u‖q), the distance of predictions from word frequency, goes from {before:.3f} to {after:.3f} nats."
-    )
+    text = f"{capitalized(without(row.bias, row.scale))}, "
+    if not (is_rare & is_frequent).any():
+        text += (
+            f"the {is_rare.sum():,} rarest of {len(occurring):,} types are {rare:.3g} times as probable and the "
+            f"{is_frequent.sum():,} most frequent {frequent:.3g} times (geometric means); "
+        )
+    text += f"KL(u‖q), the distance of predictions from word frequency, goes from {before:.3f} to {after:.3f} nats."
     dropped = as_trained["dropped_mass"]
     if row.dropped_mass - dropped > _MUCH:
         text += f" Types that do not occur get {row.dropped_mass:.0%} of the probability, {dropped:.0%} as trained."
