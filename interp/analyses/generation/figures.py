@@ -16,11 +16,7 @@ TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition"]
 """What `text_measure` draws."""
 _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
-    "mauve": (
-        "MAUVE against human text",
-        "MAUVE",
-        "± SD over seeds of the clustering; squares: highest, with the 95 % interval of λ",
-    ),
+    "mauve": ("MAUVE against human text", "MAUVE", "± SD over seeds of the clustering; squares: highest"),
     "frequent_share": (
         "Frequent tokens in the text",
         "share of all tokens",
@@ -111,19 +107,14 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
 
 
 def _mark_highest(out: Figure, highest: pd.DataFrame) -> None:
-    """A square at the λ of the highest MAUVE of each decoder, with the interval of λ as a bar."""
+    """A square at the λ of the highest MAUVE of each decoder, with the interval of λ in its hover text."""
     for decoder, style in decoder_styles(list(highest["decoder"])).items():
         best = highest[highest["decoder"] == decoder].set_index("scale")
-        bars = {
-            "array": best["scale_high"] - best.index,
-            "arrayminus": best.index - best["scale_low"],
-            "symmetric": False,
-        }
         mark = {"name": f"{style['name']}, highest", "color": style["color"], "symbol": "square-open"}
         hover = "highest at λ = %{x:g} [%{customdata[0]:g}, %{customdata[1]:g}]"
         ends = best[["scale_low", "scale_high"]]
         add_series(out, best["mauve_mean"], mark, hover=hover, size=14, mode="markers", customdata=ends,
-                   error_x=bars, showlegend=False)  # fmt: skip
+                   showlegend=False)  # fmt: skip
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:
