@@ -51,7 +51,7 @@ def test_a_short_text_has_no_interval(load_toy):
     for table in (study.attention, study.ablation, study.ablated, study.frames):
         assert table.filter(regex="_low|_high").isna().all(axis=None)
         assert table.filter(regex="^sum$|change$|_before|_after").notna().all(axis=None)
-    assert study.provenance["intervals"]["none"].startswith("what was read is 19 texts")
+    assert study.provenance["intervals"]["none"].startswith("what was read is 19 different texts")
 
 
 @pytest.mark.slow

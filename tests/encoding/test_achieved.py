@@ -42,10 +42,10 @@ def test_a_short_text_has_no_interval_and_says_why(n, load_toy):
     ids = torch.randint(7, 67, (n, 12), generator=torch.Generator().manual_seed(0))
     how = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
     study = encoding.study(load_toy("gpt2"), ids, unigram=np.arange(67), **how)
-    assert ("19 texts" in study.provenance["intervals"]["fitted"].get("none", "")) == (n == 19)
+    assert ("19 different texts" in study.provenance["intervals"]["fitted"].get("none", "")) == (n == 19)
     beyond = study.findings[0]
     assert np.isnan(beyond.low) == (n == 19)
-    assert ("19 texts" in beyond.no_interval) == (n == 19)
+    assert ("19 different texts" in beyond.no_interval) == (n == 19)
 
 
 @pytest.mark.slow

@@ -84,7 +84,9 @@ def test_few_prompts_have_no_interval_and_say_why(load_toy):
         found = study(model, text, n=n, unigram=np.arange(67), **short)
         assert found.intervals["value"].notna().all()
         assert found.intervals[["low", "high"]].isna().all(axis=None) == (n == 19)
-        assert found.provenance["intervals"].get("none", "").startswith("what was read is 19 texts") == (n == 19)
+        assert found.provenance["intervals"].get("none", "").startswith("what was read is 19 different texts") == (
+            n == 19
+        )
         by_measure = found.intervals.pivot(index=["decoder", "scale"], columns="measure", values="value")
         metrics = found.metrics.set_index(["decoder", "scale"])
         for name in MEASURES:
