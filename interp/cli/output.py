@@ -27,6 +27,7 @@ __all__ += ["save_early", "show", "unfinished"]
 
 _STARTED = "started.json"  # marks a directory that `unfinished` made
 _SAVING = "saving"  # holds the command from the moment its results are being saved
+_SHOWN_FINDINGS = 4  # of one result
 _NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # these files only say whose directory it is
 
 
@@ -256,14 +257,16 @@ def _values(answer: "Answer") -> dict[str, Any]:
 
 
 def _answer_lines(result: "Result") -> Iterator[str]:
-    """The answer of a result, with the number of its verdicts of each kind, and its findings."""
+    """The answer of a result, with the number of its verdicts of each kind, and as many findings as a page shows."""
     from interp.analyses.registry import load
     from interp.results.findings import counted
 
     if answer := result.answer:
         verdicts = f" Verdicts: {counted(result.findings)}." if result.findings else ""
         yield f"{load(result.analysis).title}: {answer}{verdicts}"
-    yield from map(str, result.findings)
+    yield from map(str, result.findings[:_SHOWN_FINDINGS])
+    if more := result.findings[_SHOWN_FINDINGS:]:
+        yield f"{count(len(more), 'more answer')} on the page: {counted(more)}."
 
 
 def _heading(title: str) -> str:

@@ -1,6 +1,7 @@
 """Several runs side by side: numbers, which must be those of each run's own tables, names, and refusals."""
 
 import base64
+import re
 import shutil
 from dataclasses import replace
 
@@ -188,7 +189,7 @@ def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys
     assert {line for line in lines if line.startswith("# findings: ")} == {
         f"# findings: {result.where}" for name in MODELS for result in reported[name].values() if result.findings
     }
-    said = [str(one) for name in MODELS for result in reported[name].values() for one in result.findings]
+    said = [str(finding) for name in MODELS for result in reported[name].values() for finding in result.findings[:4]]
     for name in MODELS:
         said += {f"Note: {caveat}." for result in reported[name].values() for caveat in result.caveats}
         absent = reported[name]["frequency"].left_out  # of tiny-bert, which continues no text
@@ -196,7 +197,10 @@ def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys
     titles = {f"{registry.load(part).title}: " for name in MODELS for part in reported[name]}
     answers = [line for line in lines if line.startswith(tuple(titles))]
     assert len(answers) == sum(len(results) for results in reported.values())
-    assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted([*said, *answers])
+    more = [line for line in lines if re.match("[0-9]+ more answers? on the page: ", line)]
+    hidden = [len(result.findings) - 4 for name in MODELS for result in reported[name].values()]
+    assert sorted(int(line.split()[0]) for line in more) == sorted(number for number in hidden if number > 0)
+    assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted([*said, *answers, *more])
 
 
 def test_the_comparison_in_a_browser(browser, page):
