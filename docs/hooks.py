@@ -2,19 +2,21 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from html import escape, unescape
+from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from griffe import Alias, Extension, Function, Module, Parameter, ParameterKind, Parameters
+from griffe import Alias, Class, Extension, Function, Module, Parameter, ParameterKind, Parameters
 from latex2mathml.converter import convert
 
 from interp.analyses.declare import Options
-from interp.analyses.registry import load
-from interp.results.columns import COMMON
+from interp.analyses.registry import OWN, load
+from interp.results.columns import COMMON, Column
+from interp.results.contents import columns_of_tables
 
 _ROOT = Path(__file__).parents[1]
 _OF_ROOT = {"index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
@@ -24,7 +26,7 @@ _LINKS |= {
     "](README.md)": "](index.md)",
     "](README.ja.md)": "](index.ja.md)",
 }
-_COLUMNS = re.compile(r"<!-- columns: (\w+) -->")
+_COLUMNS = "<!-- columns -->"
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
@@ -33,20 +35,26 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Put files of the root in place of empty pages; their links start at the root. Put tables of
     columns where a page asks for them."""
     if page.file.src_uri not in _OF_ROOT:
-        return _COLUMNS.sub(_table_of_columns, markdown)
+        return markdown.replace(_COLUMNS, _columns()) if _COLUMNS in markdown else markdown
     text = (_ROOT / _OF_ROOT[page.file.src_uri]).read_text(encoding="utf-8")
     for found, wanted in _LINKS.items():
         text = text.replace(found, wanted)
     return text
 
 
-def _table_of_columns(asked: re.Match[str]) -> str:
-    """The columns of an analysis with their meaning, but for those of several; or these."""
-    known = COMMON
-    if asked[1] != "common":
-        known = {name: one for name, one in load(asked[1]).kind.columns.items() if COMMON.get(name) != one}
+def _columns() -> str:
+    """The columns that several analyses have with one meaning, and the others of each analysis."""
+    parts = [f"## In several analyses\n\n{_table_of_columns(COMMON)}"]
+    for analysis in OWN:
+        columns = load(analysis).kind.columns
+        others = {name: column for name, column in columns.items() if COMMON.get(name) != column}
+        parts.append(f"## {analysis}\n\n{_table_of_columns(others)}")
+    return "\n\n".join(parts)
+
+
+def _table_of_columns(columns: Mapping[str, Column]) -> str:
     rows = []
-    for name, one in known.items():
+    for name, one in columns.items():
         words = "; ".join(f"`{code}`: {word}" for code, word in one.words.items() if code)
         meaning = f"{one.meaning} Shown in words: {words}." if words else one.meaning
         told = (escape(text, quote=False).replace("|", "\\|") for text in (one.label, meaning))
@@ -85,6 +93,14 @@ def _packages(module: Module) -> Iterator[Module]:
     for inside in [*module.modules.values()]:
         if not isinstance(inside, Alias):
             yield from _packages(inside)
+
+
+class Meanings(Extension):
+    """The docstring of a result has the meanings of its columns only at run time; see `interp.results.contents`."""
+
+    def on_class(self, *, cls: Class, **_: Any) -> None:
+        if cls.docstring and "analysis" in cls.members and columns_of_tables(cls.docstring.value):
+            cls.docstring.value = getattr(import_module(cls.module.path), cls.name).__doc__
 
 
 class Asked(Extension):

@@ -19,10 +19,12 @@ from toys import every_table, toy
 
 import interp
 from interp import attention, controls, directions, encoding, frequency, generation, hooks, probing, sinks, units
+from interp.analyses.registry import load, names
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.instruments.prompts import Prompts
 from interp.models.running import active_hooks
+from interp.results.columns import column
 from interp.results.result import Result
 from interp.testing import WORDS
 
@@ -180,119 +182,6 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """What is refused for each kind, and what its message names; everything else works."""
 
-CONTRACT: dict[type[Result], dict[str, str]] = {
-    frequency.BiasEffect: {
-        "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_corrected delta_kl_low "
-        "delta_kl_high kl_model_unigram dropped_mass js js_corrected js_low js_high perplexity perplexity_low "
-        "perplexity_high delta_perplexity balanced_nll n_balanced n_absent n_tokens n_scored",
-        "types": "token_id token count unigram projection_ln bias_last projection_mean projection_slope",
-        "probabilities": "token_id bias scale probability",
-        "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
-        "projection": "bias pearson spearman slope n_types",
-        "adjustment": "tau kl_unigram_model",
-        "projection_draws": "kind draw spearman",
-    },
-    controls.ControlStudy: {
-        "controls": "bias scale kind draw norm effect_sd kl_unigram_model delta_kl perplexity delta_nll excess_nll",
-        "kl": "bias scale kl_unigram_model delta_kl delta_kl_corrected delta_kl_low delta_kl_high perplexity",
-        "bands": "bias scale band unigram_low unigram_high n_types n_scored share predicted nll nll_low nll_high "
-        "delta_nll excess_nll excess_nll_low calibration_error calibration_floor delta_calibration_error",
-        "outlier_dims": "dim share mean",
-        "outliers": "part of draw n_dims kl_unigram_model js surprisal entropy entropy_low n_predicted n_tokens",
-    },
-    generation.GenerationStudy: {
-        "texts": "decoder scale prompt_id prompt text n_tokens",
-        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd "
-        "perplexity n_texts n_tokens",
-        "intervals": "decoder scale measure value low high difference difference_low difference_high",
-        "highest": "decoder scale scale_low scale_high mauve_mean gain gain_low gain_high",
-    },
-    attention.AttentionStudy: {
-        "scores": "layer head key_class dim mean centred_mean n_pairs",
-        "gaps": "layer head key_class dim gap share rank",
-        "totals": "layer head key_class contributions key_bias score score_low score_high",
-        "largest_gaps": "layer key_class dim gap abs_share n_dims_90_abs gap_low gap_high",
-        "attention": "layer head key_class sum sum_low sum_high mean n_queries",
-        "by_layer": "layer key_class sum sum_low sum_high mean uniform",
-        "dims": "state dim key_class mean sd max_abs n_tokens",
-        "outliers": "dim state mean z robust_z rank",
-        "contexts": "dim state rank activation before token after text position",
-        "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
-        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after "
-        "change_low change_high",
-        "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
-        "largest_rise",
-        "frames": "dims kind draw layer key_class attention_before attention_after log_odds log_odds_low log_odds_high",
-        "outlier_share": "layer key_class n_dims gap outlier_share control_share share_beyond share_beyond_low "
-        "share_beyond_high",
-        "correlations": "layer dim log_unigram attention_received n_tokens",
-    },
-    sinks.SinkStudy: {
-        "heads": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
-        "value_norm gap by_direction by_norm n_keys",
-        "rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
-        "measures": "measure value low high n_heads",
-        "draws": "draw rate",
-        "dims": "layer head key_class dim gap share abs_share rank outlier massive",
-        "writers": "dim first_position last_position component layer added share share_low share_high n_activations",
-    },
-    encoding.EncodingStudy: {
-        "regression": "target r2 adj_r2 n_types n_dims spread logit_scale seed",
-        "theory": "predictor r2 r2_corrected r2_low r2_high corr2 slope beyond beyond_corrected beyond_low beyond_high "
-        "median_variance",
-        "types": "token_id token alpha predicted",
-        "dims": "basis dim slope spearman explained_variance",
-        "few_shot": "n_tokens",
-        "pruning": "order fraction n_dims kl js top1_agreement perplexity",
-        "random_orders": "order draw fraction n_dims top1_agreement top1_agreement_low top1_agreement_high n_positions",
-        "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
-        "n_tokens",
-        "steering": "token text requested achieved kl_others",
-        "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
-        "delta_entropy_frozen through_unigram",
-        "contexts": "neuron layer rank activation before token after text position",
-        "dynamics": "step adj_r2 spearman kl_unigram_model loss",
-    },
-    directions.DirectionStudy: {
-        "cosines": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
-        "overlaps": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
-        "by_construction p p_adjusted",
-        "rotations": "name_a name_b draw value",
-    },
-    probing.ProbingStudy: {
-        "tasks": "task n_pairs",
-        "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
-        "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
-        "probes": "task state method l0_strength k seed control accuracy pair_accuracy bag_of_words n_open "
-        "open_fraction n_test",
-        "neurons": "task state dim t p_adjusted gate weight",
-        "random_k": "task state k draw accuracy",
-        "equivalence": "task state ratio low high",
-        "agreement": "task state l0_strength spearman spearman_max auroc",
-        "hits": "task state pair dense l0 topk dense_flipped dense_untrained l0_untrained topk_untrained l0_rotated "
-        "topk_rotated bag_of_words",
-        "means": "state probe accuracy low high sd",
-        "differences": "state probe against difference low high above below n_tasks",
-        "untrained": "task state probe control draw accuracy",
-        "rotations": "task state control draw k accuracy",
-        "comparisons": "task state probe against difference low high p p_adjusted",
-        "overlap": "task_a task_b state jaccard expected cosine",
-        "transfer": "train_task test_task state l0_strength accuracy pair_accuracy",
-        "general": "task state",
-        "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
-        "views": "task",
-        "contexts": "dim state rank activation before token after task pair sentence position",
-    },
-    units.UnitStudy: {
-        "consistency": "task control of overlap expected null null_high p p_adjusted n_units n_top n_pairs",
-        "units": "task control of at unit t auc auc_error parts",
-        "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
-        "phenomena": "of by within between difference low high p n_tasks n_groups",
-        "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
-        "similarity": "at task_a control_a task_b control_b cosine null_high",
-        "tasks": "task field linguistics_term n_pairs",
-    },
-}  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_sd", "scale_low", "scale_high", "gain", "gain_low", "gain_high", "through_unigram", "spearman",
@@ -350,9 +239,8 @@ def check_cell(subject: Subject, analysis: str, values: tuple[str, ...] | None) 
         wrong = [column for column in numbers if not np.isfinite(numbers[column].to_numpy(float)).all()]
         assert not wrong, f"{name or analysis}: {wrong} are not finite"
     if isinstance(found, Result):
-        for name, columns in CONTRACT[type(found)].items():
-            table = tables_of(found)[name]
-            assert table.empty or set(columns.split()) <= set(table.columns), name
+        for name, table in tables_of(found).items():
+            assert sorted(table.columns) == sorted(found.table_columns[name]), name
         main = next(iter(found.tables.values()))
         assert len(main), "the first table is empty"
 
@@ -431,14 +319,13 @@ def test_every_analysis_has_a_row() -> None:
     assert set(interp.__all__) == known | set(questions), "is the new module one of analyses?"
 
 
-def test_every_kind_of_result_has_its_contract() -> None:
-    def below(kind: type) -> set[type]:
-        return {kind for one in kind.__subclasses__() for kind in (one, *below(one))}
-
-    ours = {kind for kind in below(Result) if kind.__module__.startswith("interp.")}
-    assert ours - {probing.sweeps.Sweep} == set(CONTRACT), "a Sweep is part of a ProbingStudy"
-    for kind, tables in CONTRACT.items():
-        assert set(tables) == {*kind.table_names(), *kind.dense_names()}, kind
+@pytest.mark.parametrize("name", names())
+def test_docstring_lists_every_table_and_what_its_columns_mean(name: str) -> None:
+    kind = load(name).kind
+    assert set(kind.table_columns) == {*kind.table_names(), *kind.dense_names()}
+    for table, columns in kind.table_columns.items():
+        assert [each for each in columns if not column(each, kind.columns).meaning] == [], table
+        assert any(f"- `{table}`: " in (each.__doc__ or "") for each in kind.__mro__)
 
 
 def test_every_refusal_is_of_a_cell() -> None:

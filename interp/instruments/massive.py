@@ -115,9 +115,8 @@ class MassiveActivations(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per state, dimension and range of positions with a massive activation (state, dim, first_position,
-        last_position, n_activations, n_tokens, max_abs, max_ratio): how many of the n_tokens at these positions have
-        one, the largest magnitude, and the largest ratio to the median of its hidden state."""
+        """The table `massive` of an `interp.attention.AttentionStudy`, where `n_tokens` are all tokens at these
+        positions and ratios are to the median of a hidden state."""
         tokens = self.state["tokens"].tolist()
         last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
         rows = []

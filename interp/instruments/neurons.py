@@ -31,7 +31,7 @@ from interp.passes.execution import Passes, Reading, runs
 from interp.passes.observers import fingerprint
 from interp.support.checks import check_seed
 
-__all__ = ["SCANNED", "NeuronEffects", "frequency_neurons", "neurons_cost", "why_no_neurons"]
+__all__ = ["NEURONS", "SCANNED", "NeuronEffects", "frequency_neurons", "neurons_cost", "why_no_neurons"]
 __dir__ = __all__.copy
 
 SCANNED = 500
@@ -41,6 +41,7 @@ _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay i
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
 _EFFECTS += ["through_unigram"]
+NEURONS = ["layer", "neuron", "w_out_norm", "logit_var", "mean_activation", *_EFFECTS, "exact"]
 _EXACT = 50  # neurons whose effects are exact
 
 
@@ -332,11 +333,9 @@ def frequency_neurons(
             |Δloss| and |Δentropy|; with None, all are computed exactly, without a screen.
         share: the share of positions, chosen at random, that effects are averaged over. Means use all positions.
 
-    Returns the table `neurons` (layer, neuron, w_out_norm, logit_var, mean_activation, delta_loss, delta_entropy,
-    delta_kl_unigram, delta_loss_frozen, delta_entropy_frozen, through_unigram, exact). Differences are ablated minus
-    plain, as means over positions in nats, of the loss, the entropy H(p) and `KL(p‖u)`. `through_unigram` is the part
-    of `delta_loss` that disappears when the logits' change along log u is removed. `w_out_norm` is ‖w̃‖, and
-    `logit_var` is the variance over the vocabulary of cos(w̃, W_U[:, w]).
+    Returns the table `neurons` of an `interp.encoding.EncodingStudy`. Differences are ablated minus plain, as means
+    over positions. `through_unigram` is the part of `delta_loss` that disappears when the logits' change along log u is
+    removed. `w_out_norm` is ‖w̃‖, and `logit_var` is the variance over the vocabulary of cos(w̃, W_U[:, w]).
 
     Raises ValueError for BERT, for a model without MLP or one that is folded or soft-capped, for counts of another
     vocabulary, for a share outside 0 … 1 and for a seed below 0.

@@ -77,8 +77,8 @@ class DimensionProfile(KeyObserver):
 class DimensionCorrelations(Observer):
     """Correlation of each dimension of the attention input with log u of the token and with the attention it receives.
 
-    After `observe` there is the `table` (layer, dim, log_unigram, attention_received, n_tokens) of Pearson correlations
-    over tokens. The attention that a token receives is averaged over heads and over the queries that see it.
+    After `observe` there is the `table` `correlations` of an `interp.attention.AttentionStudy`. Correlations are
+    Pearson's. The attention that a token receives is averaged over heads and over the queries that see it.
     """
 
     axes: ClassVar = {"{}.moments": f"moments: {moments.ROWS[2]} 2 d_model"}
@@ -130,9 +130,8 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: 
             where noise gives 2.1 and 11.1 outliers.
         rule: `"robust"` or `"sd"`; see above.
 
-    Returns the table `outliers` (dim, state, mean, z, robust_z, rank, n_states), with one row for each state in which a
-    dimension is an outlier. `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`, whatever the rule.
-    `rank` 1 is the dimension that is an outlier in the most states; ties are broken by the largest score of the rule.
+    Returns the table `outliers` of an `interp.attention.AttentionStudy`. `z` is `(x̄_j − μ)/σ` and `robust_z` is
+    `(x̄_j − median)/(1.4826 MAD)`, whatever the rule. Ties in rank are broken by the largest score of the rule.
 
     Raises ValueError for a k that is not above 0, for an unknown rule, and for a table that has missing values or mixes
     two runs.

@@ -51,7 +51,6 @@ _EMPTY["n_pairs"] = (SCORES["fewer"]["n_pairs"], np.empty((0, 0)))
 NO_SCORES = Dense.of(_EMPTY, KEY)
 """The scores of a model in which they cannot be decomposed."""
 TOTALS = [*KEY[:3], *(f"{of}{end}" for end in ("", "_low", "_high") for of in ("contributions", "key_bias", "score"))]
-"""The columns of `ScoreContributions.totals`."""
 
 
 class ScoreContributions(GroupedKeyObserver):

@@ -38,9 +38,8 @@ def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
         scores: the table of `interp.attention.score_contributions`, or `scores` of a study or of a
             `ScoreContributions`.
 
-    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), or an
-    `interp.results.dense.Dense` if `scores` is one. It does not have the class `all`, and is empty if there is no class
-    `other`.
+    Returns the table `gaps` of an `interp.attention.AttentionStudy`, or an `interp.results.dense.Dense` if `scores` is
+    one. It does not have the class `all`, and is empty if there is no class `other`.
 
     Raises ValueError for a table that mixes two runs, has missing values, or lacks `other` for some heads or
     dimensions.

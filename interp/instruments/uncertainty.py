@@ -134,8 +134,7 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     """For each task and state, the accuracy by one column of `hits` minus that by another.
 
     Intervals are by `difference_interval` over test pairs. p is by `mcnemar`, adjusted over the tasks of a state and
-    comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p,
-    p_adjusted).
+    comparison (Benjamini and Hochberg 1995). Returns the table `comparisons` of an `interp.probing.ProbingStudy`.
     """
     columns = ["task", "state", "probe", "against", "difference", "low", "high", "p"]
     rows = []

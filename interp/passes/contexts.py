@@ -78,8 +78,8 @@ class LargestTokens(Observer):
         self.add(name, largest.of_values(values.flatten(2)[real], places, self.state[name]))
 
     def table(self, read: Batches, units: Iterable[tuple[int, int]]) -> pd.DataFrame:
-        """Return the tokens of some dimensions (dim, state, rank, activation, before, token, after, text, position);
-        see `interp.corpora.contexts.in_context`.
+        """Return the tokens of some dimensions, as in the table `contexts` of an `interp.attention.AttentionStudy`; see
+        `interp.corpora.contexts.in_context`.
 
         Args:
             read: the batches that were observed. If they do not have the numbers of their rows, the table is empty.

@@ -60,6 +60,19 @@ COMMON = {
     "before": Column("before", "The text before the token in its row."),
     "after": Column("after", "The text after the token in its row."),
     "position": Column("position", "Position of the token in its row, counted from 0."),
+    "first_position": Column("from position", "First position of the group, counted from 0 at the beginning of a row."),
+    "last_position": Column("to position", "Last position of the group, counted from 0 at the beginning of a row."),
+    "key_class": Column("keys", "Class of the tokens that are attended to."),
+    "score": Column("score", "Mean attention score, before the softmax."),
+    "gap": Column("gap", "Mean score or contribution for the position, or its class, minus that for all other keys."),
+    "share": Column(
+        "of the sum",
+        "What the dimension adds to the sum of gaps, or a component to the activation, divided by the whole: above 1 "
+        "where others are negative.",
+    ),
+    "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
+    "uniform": Column("if uniform", "The attention it would get if each query attended equally to all its keys."),
+    "n_activations": Column("activations", "Number of massive activations."),
     "task": Column("task", "The set of minimal pairs that test one grammatical distinction."),
     "task_a": Column("task 1", "The first task."),
     "task_b": Column("task 2", "The second task."),
@@ -68,13 +81,15 @@ COMMON = {
     "low": Column("low", "Lower end of the 95 % interval."),
     "high": Column("high", "Upper end of the 95 % interval."),
     "p": Column("p", "Probability of a value at least this extreme by chance."),
-    "p_adjusted": Column("p, adjusted", "p corrected for testing all tasks together (Benjamini and Hochberg)."),
+    "p_adjusted": Column("p, adjusted", "p corrected for testing all rows of a kind (Benjamini and Hochberg)."),
     "rank": Column("rank", "Rank by size; 1 is the largest."),
     "mode": Column("set to", "What the removed dimensions are set to: zero, or their mean."),
     "draw": Column("draw", "Number of the random draw."),
     "seed": Column("seed", "Seed of the random numbers."),
     "scale": Column("λ", "The factor by which the bias is multiplied: 1 as trained, 0 removed."),
     "bias": Column("bias", "What is scaled: b_LN, b_FC or b_last; mean is E[h], slope is −A.", BIAS_WORD),
+    "unigram_low": Column("u, from", "Lowest word frequency of the bin or band."),
+    "unigram_high": Column("u, to", "Highest word frequency of the bin or band."),
     "delta_kl": Column("ΔKL, nats", "How much further q is from word frequency than at λ = 1."),
     "delta_kl_corrected": Column("ΔKL, corrected, nats", "Difference of corrected KL from λ = 1."),
     "kind": Column(
@@ -99,7 +114,10 @@ COMMON = {
     "expected": Column("by chance", "Value expected for random sets of the same size."),
     "cosine": Column("cosine", "Cosine of the angle between the two directions."),
     "difference": Column("difference", "Difference between the two, pair by pair."),
+    "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
+    "repetition": Column("repetition", "Share of 4-grams that occurred earlier in the same text."),
     "n_tokens": Column("tokens", "Number of tokens read."),
+    "n_texts": Column("texts", "Number of texts."),
     "n_types": Column("types", "Number of distinct tokens of the vocabulary."),
     "n_dims": Column("dimensions", "Number of dimensions."),
     "n_pairs": Column("pairs", "Number of pairs."),
@@ -124,8 +142,8 @@ def column(name: str, headings: Mapping[str, Column]) -> Column:
     if name in headings:
         return headings[name]
     base, _, end = name.rpartition("_")
-    if end in ("low", "high") and base in headings:
-        return Column(f"{headings[base].label}, {end}", f"{COMMON[end].meaning}")
+    if base and end in ("low", "high"):
+        return Column(f"{column(base, headings).label}, {end}", COMMON[end].meaning)
     return Column(name.replace("_", " "))
 
 

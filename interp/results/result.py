@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import pandas as pd
 
 from interp.results.columns import COMMON, Column, with_numbers
+from interp.results.contents import columns_of_tables, with_meanings
 from interp.results.dense import Dense
 from interp.results.earlier import file_of, moved_from, of_today
 from interp.results.exports import export
@@ -69,8 +70,9 @@ class Result:
 
     A subclass sets `analysis`, the name of its folder in a run directory; `page`, the name of the module that shows it,
     which has a function `section` (result → `Section`) and, for `interp compare`, `sides` ({run: result} → `Sides`);
-    `columns`, the headings and meanings of those columns that are not in `interp.results.columns.COMMON`; and
-    `in_paper`, the columns of a table in a paper if none are named.
+    `columns`, the headings and meanings of columns, `COMMON | {…}`; and `in_paper`, the columns of a table in a paper
+    if none are named. Its docstring lists the columns of each table, as `table_columns`, and gets their meanings
+    (`interp.results.contents`).
 
     Examples:
         >>> import tempfile
@@ -88,6 +90,7 @@ class Result:
     analysis: ClassVar[str]
     page: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, Column]] = COMMON
+    table_columns: ClassVar[Mapping[str, Sequence[str]]] = {}
     in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     provenance: dict[str, Any]
@@ -165,6 +168,12 @@ class Result:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # before dataclass gives it one of all rows
+        docstring = cls.__doc__ or ""
+        tables = dict(cls.table_columns)
+        for name, columns in columns_of_tables(docstring).items():
+            tables[name] = [*tables.get(name, ()), *columns]
+        cls.table_columns = tables
+        cls.__doc__ = with_meanings(docstring, cls.columns)
 
     def __repr__(self) -> str:
         """At most six lines: what the result is, what was found, and what it contains."""
@@ -267,8 +276,8 @@ class Result:
         width outside 2.5 … 20.
 
         Examples:
-            >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
-            \\toprule
+            >>> Result(provenance={}).to_latex("findings")
+            '% this table is empty\\n'
         """
         tables = self._named_tables
         if table is None:

@@ -57,8 +57,8 @@ def test_an_interval_belongs_to_the_column_of_its_name():
 
 
 def test_what_is_known_by_its_own_name_is_no_end_of_an_interval():
-    table = pd.DataFrame({"bin": [0, 1], "unigram_low": [0.1, 0.2], "unigram_high": [0.2, 0.3]})
-    known = COMMON | {"unigram_low": Column("from"), "unigram_high": Column("to")}
+    table = pd.DataFrame({"bin": [0, 1], "edge_low": [0.1, 0.2], "edge_high": [0.2, 0.3]})
+    known = COMMON | {"edge_low": Column("from"), "edge_high": Column("to")}
     assert [one.heading.label for one in displayed(table, known)] == ["bin", "from", "to"]
     assert [one.name for one in displayed(table)] == ["bin"]
 

@@ -219,13 +219,10 @@ def ablation_effect(
         mode: set the dimension to zero, or to its mean over tokens.
         seed: the seed for the random dimensions.
 
-    Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
-    attention_after, change_low, change_high, head, head_before, head_after). Attention is summed over the keys of a
-    class and averaged over queries and heads. The 95 % interval is that of after minus before on the same texts
-    (`interp.results.intervals.jackknife`), and NaN for fewer than 20 texts. `head_before` and `head_after` are for the
-    head in which attention changes most. `magnitude` is the root mean square of the dimension, and `removed` that of
-    its difference from the value it is set to. In keys without RoPE, `removed` is the SD, because a constant in all
-    keys changes all scores of a query equally.
+    Returns the table `ablation` of an `AttentionStudy`. Attention is summed over the keys of a class and averaged over
+    queries and heads. The 95 % interval is that of after minus before on the same texts
+    (`interp.results.intervals.jackknife`). In keys without RoPE, `removed` is the SD, because a constant in all keys
+    changes all scores of a query equally.
 
     Raises ValueError for an unknown `where` or `mode`, for a layer that does not exist, and for a table that has
     missing values, mixes two runs, or has a state, layer or dimension that the model does not have.

@@ -45,10 +45,9 @@ def largest_effects(frames: pd.DataFrame) -> pd.DataFrame:
     Args:
         frames: the table of a study.
 
-    Returns a table (dims, layer, key_class, attention_before, attention_after, log_odds, log_odds_low, log_odds_high,
-    n_controls, of_directions, of_ordinary): the layer and class with the largest change, its interval, which does not
-    take into account that they were chosen, the number of draws of each control, and their largest changes, up or
-    down, as magnitudes.
+    Returns a table of the layer and class with the largest change, its interval, which does not take into account that
+    they were chosen, the number of draws of each control (`n_controls`), and their largest changes, up or down, as
+    magnitudes (`of_directions`, `of_ordinary`).
 
     Raises ValueError for a table that has missing values or mixes two runs.
 

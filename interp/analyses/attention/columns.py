@@ -5,40 +5,28 @@ from interp.results.columns import COMMON, Column
 __all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "key_class": Column("keys", "Class of the tokens that are attended to."),
+    "rank": Column("rank", "Rank by size; 1 is the largest, or the dimension that is an outlier in the most states."),
     "mean": Column("mean", "Mean over pairs of a query and a key; for a dimension, over tokens."),
     "centred_mean": Column("centred mean", "The contribution minus its mean over all keys that the same query sees."),
     "ln_bias_mean": Column(
         "of the norm's bias", "The part of the mean that comes from the bias of the preceding norm."
     ),
-    "gap": Column("gap", "Mean score or contribution for the class minus that for all other keys."),
-    "share": Column(
-        "of the sum",
-        "What the dimension adds to the sum of gaps, divided by the whole: above 1 where others are negative.",
-    ),
-    "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
     "n_dims_90": Column("dimensions for 90 %", "The fewest dimensions whose shares add up to 90 % of the gap."),
     "n_dims_90_abs": Column(
         "dimensions for 90 % of |gap|", "The fewest dimensions that make up 90 % of the sum of |gap|."
     ),
     "contributions": Column("of dimensions", "What the residual dimensions of the key add to the mean score."),
     "key_bias": Column("of b_K", "What the key bias adds to the mean score."),
-    "score": Column("score", "Mean attention score, before the softmax."),
     "sum": Column(
         "attention", "Attention to the class, summed over its keys, mean over queries; the classes add up to 1."
     ),
     "norm_weighted": Column("norm-weighted", "Sum of ‖α v W_O‖ over the class, mean over queries."),
-    "uniform": Column("if uniform", "The attention it would get if each query attended equally to all its keys."),
     "sd": Column("SD", "Standard deviation of the dimension over tokens."),
     "max_abs": Column("largest", "Largest magnitude."),
     "z": Column("z", "Distance from the mean over the state's dimensions, in standard deviations."),
     "robust_z": Column("robust z", "Distance from the median over the state's dimensions, divided by 1.4826 MAD."),
     "text": Column("text", "Number of the text in the corpus, counted from 0."),
     "n_states": Column("states", "Number of hidden states in which the dimension is an outlier."),
-    "first_position": Column("from position", "First position of the group, counted from 0 at the beginning of a row."),
-    "last_position": Column("to position", "Last position of the group, counted from 0 at the beginning of a row."),
-    "n_activations": Column("activations", "Number of massive activations."),
-    "n_hundredfold": Column("hundredfold", "Number of values above 100 and above 100 times the median of their row."),
     "max_ratio": Column("times the median", "The largest value as a multiple of the median magnitude in its row."),
     "set": Column(
         "set",
@@ -55,8 +43,6 @@ MEANINGS = COMMON | {
     "attention_before": Column("before", "Attention to the class before anything is removed."),
     "attention_after": Column("after", "Attention to the class after the dimension is removed."),
     "change": Column("change", "Attention to the class after the removal minus before."),
-    "change_low": Column("change, low", "Lower end of the 95 % interval of the change."),
-    "change_high": Column("change, high", "Upper end of the 95 % interval of the change."),
     "mean_change": Column("mean change", "Change of attention, mean over the dimensions of the set."),
     "largest_fall": Column("largest fall", "Largest fall caused by one dimension of the set."),
     "largest_rise": Column("largest rise", "Largest rise caused by one dimension of the set."),

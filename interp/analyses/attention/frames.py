@@ -32,7 +32,6 @@ ALL = "all"
 """The name of all outlier dimensions, removed together."""
 FRAMES = ["dims", "kind", "draw", "layer", "key_class", "attention_before", "attention_after", "log_odds"]
 FRAMES += ["log_odds_low", "log_odds_high"]
-"""The columns of the table `frames`."""
 _QUERIES = 8  # of each row
 _AT_ONCE = 2**19  # scores that are computed together
 _TOGETHER = 64  # outliers that are removed together, as a dry run assumes
@@ -87,8 +86,7 @@ class FrameDraws(GroupedKeyObserver):
 
     Up to eight evenly spaced queries of each row are read, over all keys that they see, of every `every`-th row.
 
-    After `observe` there is the `table` (dims, kind, draw, layer, key_class, attention_before, attention_after,
-    log_odds, log_odds_low, log_odds_high), with one row for each draw; see `largest_changes`. For draws along random
+    After `observe` there is the `table` `frames` of an `AttentionStudy`; see `largest_changes`. For draws along random
     directions, `attention_before` is attention without the dimensions.
 
     Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.

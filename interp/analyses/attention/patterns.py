@@ -167,13 +167,9 @@ def attention_by_class(
 ) -> pd.DataFrame:
     """Measure how much attention goes to each class of key, by layer and head.
 
-    Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
-    n_queries). `sum` is the attention to a class, summed over its keys and averaged over all queries (Clark et al.
-    2019); it adds up to 1 over the classes. `sum_low` and `sum_high` are its 95 % interval by leaving out groups of
-    texts (`interp.results.intervals.jackknife`), NaN for fewer than 20 texts. `mean` is the average over (query, key)
-    pairs. `norm_weighted` is the sum of `‖α v W_O‖`, averaged over queries (Kobayashi et al. 2020); it is NaN for a
-    bridge with a norm or gate between the values and W_O. `uniform` is the value that `sum` would have if attention
-    were uniform over the keys that a query sees.
+    Returns the table `attention` of an `AttentionStudy`: `sum` as in Clark et al. (2019), with intervals by leaving out
+    groups of texts (`interp.results.intervals.jackknife`), and `norm_weighted` as in Kobayashi et al. (2020), which is
+    NaN for a bridge with a norm or gate between the values and W_O.
 
     Raises ValueError for a layer that does not exist, for padding on the left, and for a class function that does not
     return one class per token.

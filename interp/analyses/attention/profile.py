@@ -29,8 +29,8 @@ def dimension_profile(
     `hidden_states`, except that in causal models the last of those comes after the final norm. SDs are population SDs
     over tokens.
 
-    Returns the table `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens), including the class `all`. A class
-    without tokens in the text has no rows.
+    Returns the table `dims` of an `AttentionStudy`, including the class `all`. A class without tokens in the text has
+    no rows.
 
     Examples:
         >>> from interp.testing import toy_decoder

@@ -56,10 +56,10 @@ def score_contributions(
             affect attention.
         average: average over all `"pair"`s of the corpus, or over the means of `"sentence"`s.
 
-    Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs). `ln_bias_mean`
-    is the part of `mean` that comes from the bias of the norm before x; it is the same for all keys only without RoPE.
-    The class `all` has all keys (the paper's figure 4). A class without tokens in the text has no rows. The table takes
-    72 bytes per row, so for a model with billions of parameters use `scores` of a `ScoreContributions` or of a study.
+    Returns the table `scores` of an `AttentionStudy`. The part of the norm's bias is the same for all keys only without
+    RoPE. The class `all` has all keys (the paper's figure 4). A class without tokens in the text has no rows. The table
+    takes 72 bytes per row, so for a model with billions of parameters use `scores` of a `ScoreContributions` or of a
+    study.
 
     Raises ValueError if scores are not sums over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
     that does not exist, for padding on the left, and for a class function that does not return one class per token.

@@ -17,8 +17,8 @@ _SHARE_COLUMNS += ["share_beyond_low", "share_beyond_high"]
 
 
 def largest_gaps(gaps: Dense) -> pd.DataFrame:
-    """Find, for each layer and class with a gap, the dimension with the largest mean |gap| share: (layer, key_class,
-    dim, gap, abs_share, n_dims_90_abs), as means over heads.
+    """Find, for each layer and class with a gap, the dimension with the largest mean |gap| share: the table
+    `largest_gaps` of an `AttentionStudy`, without intervals.
 
     Args:
         gaps: the gaps of a study, or those that `gaps` computes from its scores.
@@ -48,9 +48,8 @@ def outlier_shares(gaps: Dense, outliers: pd.DataFrame, scores: ScoreContributio
         outliers: the table of `interp.instruments.profile.find_outliers`.
         scores: the observer that the gaps come from, for intervals.
 
-    Returns a table (layer, key_class, n_dims, gap, outlier_share, control_share, share_beyond, share_beyond_low,
-    share_beyond_high), without layers that no outlier enters. `share_beyond` is the first share minus the second, with
-    its 95 % interval, which does not take into account that the other dimensions were chosen.
+    Returns the table `outlier_share` of an `AttentionStudy`, without layers that no outlier enters. Its intervals do
+    not take into account that the other dimensions were chosen.
 
     Examples:
         >>> import numpy as np

@@ -55,34 +55,41 @@ _TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being
 
 @dataclass(frozen=True, eq=False)
 class AttentionStudy(Result):
-    """The result of `study`.
+    """The result of `study`. If scores cannot be decomposed, `scores`, `gaps`, `totals`, `largest_gaps` and
+    `outlier_share` are empty, and `provenance["left_out"]` says why. Intervals are NaN for fewer than 20 texts.
 
-    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.results.dense.Dense`:
-      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them. If scores cannot be
-      decomposed, these two, `totals`, `largest_gaps` and `outlier_share` are empty, and `provenance["left_out"]` says
-      why.
-    - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
-      and its parts from the dimensions and from b_K.
-    - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
-      with a gap, the dimension with the largest |gap| share, averaged over heads, and how many dimensions make up 90 %.
-      The interval is that of this dimension's gap, and does not take into account that it was chosen for its size.
-    - `outlier_share` (layer, key_class, n_dims, gap, outlier_share, control_share, share_beyond, share_beyond_low,
-      share_beyond_high): what outlier dimensions, and as many others, add to the scores of a class; see
+    - `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs): one row per head, class of keys
+      and dimension; see `interp.attention.score_contributions`. It is an `interp.results.dense.Dense`:
+      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them.
+    - `gaps` (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs): one row per head,
+      class of keys and dimension; see `interp.attention.gaps`. It is a `Dense` too.
+    - `totals` (layer, head, key_class, contributions±, key_bias±, score±): one row per head and class of keys.
+    - `largest_gaps` (layer, key_class, dim, abs_share, n_dims_90_abs, gap±): one row per layer and class with a gap:
+      the dimension with the largest |gap| share, averaged over heads. The interval does not take into account that it
+      was chosen for its size.
+    - `outlier_share` (layer, key_class, n_dims, gap, outlier_share, control_share, share_beyond±): one row per layer
+      and class: what outlier dimensions, and as many others, add to its scores; see
       `interp.attention.shares.outlier_shares`.
-    - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
-      mean, norm_weighted, uniform) is its mean over heads.
-    - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers` and `ablation_effect`.
-    - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
-      largest_rise): the change of attention to each class except `other`, over the dimensions of a set. Intervals are
-      those of the mean.
-    - `frames` (dims, kind, draw, layer, key_class, attention_before, attention_after, log_odds, log_odds_low,
-      log_odds_high): the largest change of the log-odds of attention without each outlier dimension, and without all of
-      them together (`all`), and in each draw of its controls; see `interp.attention.frames.FrameDraws`.
-    - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
-      magnitude is largest; see `interp.passes.contexts.LargestTokens`. It is empty for batches made by hand.
-    - `massive`: massive activations, if there are any; see `interp.instruments.massive.MassiveActivations`.
-    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
-      dimension of the attention input with log u of the token, and with the attention that the token receives.
+    - `attention` (layer, head, key_class, sum±, mean, norm_weighted, uniform, n_queries): one row per head and class of
+      keys; see `interp.attention.attention_by_class`.
+    - `by_layer` (layer, key_class, sum±, mean, norm_weighted, uniform): the mean of `attention` over heads.
+    - `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens): one row per state, dimension and class of tokens.
+    - `outliers` (dim, state, mean, z, robust_z, rank, n_states): one row per outlier dimension and state in which it is
+      one; see `interp.instruments.profile.find_outliers`.
+    - `contexts` (dim, state, rank, activation, before, token, after, text, position): one row per outlier dimension,
+      state and token: the 20 at which its magnitude is largest. It is empty for batches made by hand.
+    - `massive` (state, dim, first_position, last_position, n_activations, n_tokens, max_abs, max_ratio): one row per
+      state, dimension and group of positions with massive activations; see
+      `interp.instruments.massive.MassiveActivations`.
+    - `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before, attention_after,
+      change_low, change_high, head, head_before, head_after): one row per removed dimension, layer and class; see
+      `ablation_effect`.
+    - `ablated` (layer, key_class, set, attention_before, mean_change±, largest_fall, largest_rise): one row per layer,
+      class except `other`, and set of dimensions. The interval is that of the mean.
+    - `frames` (dims, kind, draw, layer, key_class, attention_before, attention_after, log_odds±): one row per outlier
+      dimension, and for all together, and per draw of its controls; see `interp.attention.frames.FrameDraws`.
+    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): one row per layer and dimension of the
+      attention input.
     """
 
     analysis: ClassVar[str] = "attention"

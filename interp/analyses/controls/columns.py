@@ -10,8 +10,6 @@ MEANINGS = COMMON | {
     "delta_nll": Column("ΔNLL, nats", "Change of the mean negative log-likelihood of the true tokens."),
     "excess_nll": Column("excess ΔNLL, nats", "ΔNLL of the band minus that of all tokens."),
     "band": Column("band", "Band of word frequency, each an equal part of the text; 1 is the most frequent."),
-    "unigram_low": Column("u, from", "Lowest word frequency of the band."),
-    "unigram_high": Column("u, to", "Highest word frequency of the band."),
     "share": Column(
         "share", "Share of the true tokens; for an outlier dimension, of the positions where it is extreme."
     ),

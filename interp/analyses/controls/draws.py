@@ -107,8 +107,7 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
     Args:
         kl, controls: tables of `ControlStudy`.
 
-    Returns a table (bias, scale, kind, n_controls, delta_kl, delta_kl_low, delta_kl_high, control_low, control_median,
-    control_high, rank, p). Rank 1 is above all controls, and `p = rank / (n_controls + 1)`.
+    Returns a table with one row per bias, λ and kind, in which `p = rank / (n_controls + 1)`.
     """
     rows = []
     own_columns = ["delta_kl", "delta_kl_low", "delta_kl_high"]

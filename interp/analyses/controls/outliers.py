@@ -46,8 +46,7 @@ OUTLIER_COLUMNS = ["part", "of", "draw", "n_dims", *with_ends(list(_MEASURED)), 
 class OutlierDims(Observer):
     """How often each dimension of the head's input is extreme, and its mean.
 
-    After `observe` there are the `table` (dim, share, mean) of the outlier dimensions, and the number of positions
-    `n_tokens`.
+    After `observe` there are the `table` `outlier_dims` of a `ControlStudy`, and the number of positions `n_tokens`.
     """
 
     axes: ClassVar = {"extreme": "d_model", "sum": "d_model", "n": ""}

@@ -53,22 +53,16 @@ class ControlStudy(Result):
     """The result of `study`.
 
     - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
-      excess_nll): random directions in place of b_LN and of each direction; `kind` says what is random
-      (`interp.analyses.controls.draws`). `effect_sd` is the SD, over types that occur, of what the direction adds to
-      the logits. `excess_nll` is that of the most frequent band, as in `bands`.
-    - `kl` (bias, scale, kl_unigram_model, delta_kl, delta_kl_corrected, delta_kl_low, delta_kl_high, perplexity): what
-      scaling b_LN (`ln`), E[h] (`mean`) and −A (`slope`) does, as in `interp.frequency.BiasEffect`.
-    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
-      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five,
-      calibration_floor): for each band of word frequency (1 is the most frequent), the share of true tokens and the
-      mean probability. `excess_nll` is ΔNLL minus that of all tokens. `calibration_floor` is the error of a calibrated
-      model. See `interp.analyses.controls.bands`.
-    - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
-    - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
-      n_predicted, n_tokens): predictions from outlier dimensions `alone` and `without` them, and the same for `random`
-      parts of the input with the same norm, at no more than about 2,000 positions. `n_predicted` counts the tokens that
-      are most likely at some position. Empty if there are no outlier dimensions. See
-      `interp.analyses.controls.outliers`.
+      excess_nll): one row per random direction, in place of b_LN and of each direction, and scale.
+    - `kl` (bias, scale, kl_unigram_model, delta_kl, delta_kl_corrected±, perplexity): one row per bias or direction,
+      and scale, as in `interp.frequency.BiasEffect`.
+    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll±, delta_nll±,
+      excess_nll±, calibration_error±, delta_calibration_error±, calibration_floor): one row per bias or direction,
+      scale and band of word frequency.
+    - `outlier_dims` (dim, share, mean): one row per dimension of the head's input that is extreme at most positions.
+    - `outliers` (part, of, draw, n_dims, kl_unigram_model±, js±, surprisal±, entropy±, n_predicted, n_tokens): one row
+      per part of the head's input that predictions are made from, and draw of random parts, at no more than about 2,000
+      positions. It is empty if there are no outlier dimensions.
     """
 
     analysis: ClassVar[str] = "controls"

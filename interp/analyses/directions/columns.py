@@ -6,7 +6,6 @@ __all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
     "p": Column("p", "Probability that a random rotation gives at least as much."),
-    "p_adjusted": Column("p, adjusted", "p corrected for testing all pairs together (Benjamini and Hochberg)."),
     "name_a": Column("direction 1", "The first direction.", {"-A": "−A"}),
     "name_b": Column("direction 2", "The second direction.", {"-A": "−A"}),
     "null_95": Column("|cosine| by chance", "The 95th percentile of |cosine| between random directions."),

@@ -104,13 +104,10 @@ def _together(parts: Sequence[Float[np.ndarray, "_ _ d_model"]]) -> Float[np.nda
 
 
 def cosine_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
-    """Cosines of every two directions (name_a, name_b, of_a, of_b, cosine, cosine_low, cosine_high, null_95,
-    by_construction, p, p_adjusted).
+    """Cosines of every two directions: the table `cosines` of a `DirectionStudy`.
 
-    `of_a` and `of_b` say what the directions belong to: word frequency, output embeddings or attention. `null_95` is
-    the |cosine| that a random rotation of one of them exceeds 5 times in 100, `p` is the probability of at least this
-    value, and `p_adjusted` is corrected over all pairs (Benjamini and Hochberg). Intervals come from leaving out groups
-    of texts, and are NaN if there are too few. A pair that is close or orthogonal `by_construction` is not tested.
+    `null_95` is the |cosine| that a random rotation of one of them exceeds 5 times in 100, and `p` is the probability
+    of at least this value. Intervals come from leaving out groups of texts, and are NaN if there are too few.
 
     Examples:
         >>> one, other = Member("b_LN", "b_LN", np.eye(1, 64)[None]), Member("-A", "-A", np.ones((1, 1, 64)))
@@ -129,11 +126,8 @@ def cosine_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
 
 
 def overlap_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0) -> pd.DataFrame:
-    """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
-    null_mean, null_high, by_construction, p, p_adjusted).
-
-    `null_mean` and `null_high` are the mean and the 97.5th percentile over random rotations of one of the subspaces.
-    The other columns are as in `cosine_table`.
+    """Overlaps of every two subspaces: the table `overlaps` of a `DirectionStudy`. One of the two is rotated at random
+    for `null_mean`, `null_high` and `p`; intervals are as in `cosine_table`.
 
     Args:
         seed: the seed for the rotations.
@@ -159,8 +153,8 @@ def overlap_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0)
 def rotation_table(
     pairs: pd.DataFrame, subspaces: pd.DataFrame, d_model: int, *, draws: int = _DRAWS, seed: int = 0
 ) -> pd.DataFrame:
-    """The cosine of b_LN and −A, and the overlaps of subspaces, when one of the two is rotated at random: a table
-    (name_a, name_b, draw, value) of those that are not `by_construction`.
+    """The cosine of b_LN and −A, and the overlaps of subspaces, when one of the two is rotated at random: the table
+    `rotations` of a `DirectionStudy`, without those that are related `by_construction`.
 
     Args:
         pairs, subspaces: from `cosine_table` and `overlap_table`.

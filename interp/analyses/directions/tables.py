@@ -35,9 +35,11 @@ _SHOWN = 12  # pairs of directions
 class DirectionStudy(Result):
     """The result of `study`.
 
-    - `cosines`: of every two directions; see `interp.directions.comparisons.cosine_table`.
-    - `overlaps`: of every two subspaces; see `interp.directions.comparisons.overlap_table`.
-    - `rotations`: the same under random rotations; see `interp.directions.comparisons.rotation_table`.
+    - `cosines` (name_a, name_b, of_a, of_b, cosine±, null_95, by_construction, p, p_adjusted): one row for every two
+      directions; see `interp.directions.comparisons.cosine_table`.
+    - `overlaps` (name_a, name_b, n_dims_a, n_dims_b, overlap±, null_mean, null_high, by_construction, p, p_adjusted):
+      one row for every two subspaces; see `interp.directions.comparisons.overlap_table`.
+    - `rotations` (name_a, name_b, draw, value): one row per pair and random rotation of one of the two.
 
     The provenance has the `dims`, `neurons` and `heads` (layer, key head) that were compared, and says what is `absent`
     from this text, and why.

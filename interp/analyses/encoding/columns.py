@@ -11,6 +11,7 @@ ORDER_WORD = {
     "reverse": "most |Spearman| first",
 }
 MEANINGS = COMMON | {
+    "rank": Column("rank", "Rank by size; 1 is the largest. Of a regression: that of its matrix."),
     "target": Column(
         "target",
         "The quantity that is regressed on the output embeddings.",
@@ -40,9 +41,7 @@ MEANINGS = COMMON | {
     "pc1": Column("axis 1", "Coordinate of the output embedding on its first principal axis."),
     "pc2": Column("axis 2", "Coordinate of the output embedding on its second principal axis."),
     "basis": Column(
-        "basis",
-        "Whether dimensions of W_U are removed, or the principal axes of its columns.",
-        BASIS_WORD,
+        "basis", "Whether dimensions of W_U are removed, or the principal axes of its columns.", BASIS_WORD
     ),
     "slope": Column("slope", "Coefficient of the dimension in the regression."),
     "standardised_slope": Column("slope × SD", "Coefficient times the SD of the dimension over types."),
@@ -60,9 +59,6 @@ MEANINGS = COMMON | {
     "top1_agreement": Column("same top token", "Share of positions where the most probable token stays the same."),
     "agreement": Column("same tokens", "Share of the new tokens that the whole model has at the same place."),
     "same_texts": Column("same texts", "Share of the texts that are as the whole model continues them."),
-    "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
-    "repetition": Column("repetition", "Share of 4-grams that occurred earlier in the same text."),
-    "n_texts": Column("texts", "Number of texts."),
     "group": Column("tokens", "Frequency group of the tokens: frequent, middling or rare."),
     "text": Column(
         "text",

@@ -225,11 +225,9 @@ def pruning_curve(
         fractions: increasing fractions of the dimensions to remove.
         seed: the seed for the random order.
 
-    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity, and the ends of 95
-    % intervals of all but js, `kl_low`, `kl_high` …): the mean over positions of KL(p_full‖p_pruned), the JS divergence
-    between the corpus-mean distributions (both in nats), the share of positions whose most probable token stays the
-    same, and the perplexity on the text. Intervals come from leaving out groups of texts (`interp.results.intervals`),
-    and are NaN for fewer than 20 texts.
+    Returns the table `pruning` of an `EncodingStudy`: the mean over positions of KL(p_full‖p_pruned), and the JS
+    divergence between the corpus-mean distributions, both in nats. Intervals come from leaving out groups of texts
+    (`interp.results.intervals`), and are NaN for fewer than 20 texts.
 
     Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not increase from 0 to
     below 1, a seed below 0, and a folded model.

@@ -95,18 +95,11 @@ def fit(
         seed: the seed for shuffling, from which the nulls come.
         directory: see `interp.passes.execution.execute`.
 
-    Returns a `Fit` with three tables.
-
-    - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
-      n_never_predicted, spread, logit_scale, seed): for the target `-log alpha`, and with α `shuffled` over types.
-      `cv_r2` is the R² on types that the regression has not seen (ten-fold), with its 95 % interval over types; see
-      `interp.instruments.validation.cross_validated`. `spread` is the SD of log α over types.
-    - `theory` (predictor, r2, r2_corrected, corr2, slope, beyond, beyond_corrected, median_variance): R² of the fit on
-      unseen types, and of what is known without a fit; see `interp.analyses.encoding.theory`. `…_corrected` is without
-      the bias that comes from finitely many positions; the 95 % intervals (`r2_low`, `beyond_low`, …) are around it.
-    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
-      `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
-      α, and the coordinate's share of the embeddings' variance.
+    Returns a `Fit` with the tables `regression`, `theory` and `dims` of an `EncodingStudy`. The targets are `-log
+    alpha`, and the same with α `shuffled` over types. `cv_r2` is ten-fold, with its 95 % interval over types; see
+    `interp.instruments.validation.cross_validated`. The predictors are the fit on unseen types, and what is known
+    without a fit; see `interp.analyses.encoding.theory`. The bases are `axis` and `pca`, and `spearman` correlates the
+    embeddings' coordinate with −log α.
 
     Raises ValueError if there are no more usable types than dimensions, for a folded model, for an encoder without
     masked positions, and for a seed below 0.
@@ -214,8 +207,8 @@ def _without_each_group(
 def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
     """How much text the regression needs: fits on the first tokens of the fitted text, compared with the whole fit.
 
-    Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine between the slope and that of the whole text,
-    and the R² with which the small fit predicts −log α of the whole text. Budgets larger than the text are left out.
+    Returns the table `few_shot` of an `EncodingStudy`: the cosine is that between the slope and the one of the whole
+    text. Budgets larger than the text are left out.
 
     Raises ValueError for a fit of another model and for fewer tokens than one, and TypeError for numbers of tokens that
     are not whole.

@@ -330,11 +330,10 @@ def steering_report(
         ratios: the requested ratios. Those that would give a mean probability of 1 or more are left out.
         weights: one or several choices of weights for the shift `regression` (see `steering_direction`).
 
-    Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved,
-    kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than `regression`. `achieved` is
-    the ratio of mean probabilities on that text; it has no interval, see docs/intervals.md. `kl_others` is the KL
-    divergence (nats) between the renormalised mean distributions over all other tokens. (At each position, these keep
-    their proportions.) A study has the medians over tokens of |log(achieved/requested)| too, as `steering_error`.
+    Returns the table `steering` of an `EncodingStudy`. `text` is `fitted` or `other`, and `weights` is empty for shifts
+    other than `regression`. `achieved` has no interval, see docs/intervals.md. `kl_others` is the KL divergence between
+    the renormalised mean distributions over all other tokens. (At each position, these keep their proportions.) A study
+    has the medians over tokens of |log(achieved/requested)| too, as `steering_error`.
 
     Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
     for a seed below 0. Raises TypeError for a single string in place of a list of tokens.

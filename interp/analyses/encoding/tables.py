@@ -41,7 +41,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.instruments.decoders import NEW_TOKENS, PROMPT_TOKENS, batch_rows
 from interp.instruments.decoding import check_decodes, continued
 from interp.instruments.logits import SiteMean, at_head
-from interp.instruments.neurons import SCANNED, frequency_neurons, neurons_cost, why_no_neurons
+from interp.instruments.neurons import NEURONS, SCANNED, frequency_neurons, neurons_cost, why_no_neurons
 from interp.instruments.predictions import MeanPredictions
 from interp.instruments.prompts import Prompts, check_prompts, prompts
 from interp.instruments.regression import raw_head
@@ -70,21 +70,35 @@ _BLOCK = 2**22  # numbers of W_U that are read together
 class EncodingStudy(Result):
     """The result of `study`.
 
-    - `regression`, `theory`, `dims`: see `interp.encoding.fit`. With `untrained`, `regression` also has the fits of
-      three untrained models, whose logits are multiplied by `logit_scale` until −log α has the same `spread` over
-      types; see `interp.analyses.encoding.twins`. `few_shot`: see `interp.encoding.few_shot`.
-    - `types` (token_id, token, alpha, predicted, pc1, pc2): the mean output probability, the value that the regression
-      predicts, and the centred coordinates of the output embedding on the first two principal axes.
-    - `pruning`: see `pruning_curve`, for both bases. `steering`: see `steering_report`.
-    - `random_orders` (order, draw, fraction, n_dims, top1_agreement, top1_agreement_low, top1_agreement_high,
-      n_positions): the share of positions whose most probable token stays the same without 30 % of the dimensions of
-      W_U, by |Spearman| and in 39 random orders, all at the same positions. It is empty if the bases have no `axis`.
-    - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
-      `interp.passes.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
-    - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
+    - `regression` (target, r2, adj_r2, cv_r2±, n_types, n_dims, rank, n_not_tokens, n_never_predicted, spread,
+      logit_scale, seed): one row per target; see `interp.encoding.fit`. With `untrained`, there are also the fits of
+      three untrained models, whose logits are scaled until −log α has the same spread; see
+      `interp.analyses.encoding.twins`.
+    - `theory` (predictor, r2, r2_corrected±, corr2, slope, beyond, beyond_corrected±, median_variance): one row per
+      predictor of −log α.
+    - `types` (token_id, token, alpha, predicted, pc1, pc2): one row per token of the vocabulary.
+    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): one row per basis
+      and dimension.
+    - `few_shot` (n_tokens, adj_r2, cosine, r2_of_whole): one row per size of a smaller text; see
+      `interp.encoding.few_shot`.
+    - `pruning` (basis, order, fraction, n_dims, kl±, js, top1_agreement±, perplexity±): one row per basis, order and
+      fraction of dimensions removed; see `pruning_curve`.
+    - `random_orders` (order, draw, fraction, n_dims, top1_agreement±, n_positions): one row per order: what stays the
+      same without 30 % of the dimensions of W_U, by |Spearman| and in 39 random orders, all at the same positions. It
+      is empty if the bases have no `axis`.
+    - `pruned_texts` (basis, order, fraction, n_dims, agreement±, diversity±, repetition±, same_texts, perplexity±,
+      n_texts, n_tokens): one row per basis, order and fraction: text continued greedily, for `prompts`; see
       `interp.encoding.writing.pruned_text`. It is empty unless asked for.
-    - `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the functions of these
-      names.
+    - `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved, kl_others): one row per
+      token, text, shift and ratio; see `steering_report`.
+    - `neurons` (layer, neuron, w_out_norm, logit_var, mean_activation, delta_loss, delta_entropy, delta_kl_unigram,
+      delta_loss_frozen, delta_entropy_frozen, through_unigram, exact): one row per neuron of the last MLP; see
+      `frequency_neurons`. It is empty for encoders.
+    - `contexts` (neuron, layer, rank, activation, before, token, after, text, position): one row per neuron with exact
+      effects and token: the 20 at which its magnitude is largest. It is empty for encoders and for batches made by
+      hand.
+    - `dynamics` (step, adj_r2, spearman, kl_unigram_model, loss): one row per checkpoint, for `steps`, or as shipped
+      with a model; see `interp.encoding.dynamics`.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -297,7 +311,7 @@ def _pruned_texts(
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
     """The effects of neurons, and the tokens at which those are largest whose effects are exact."""
     if why_no_neurons(model):
-        return pd.DataFrame(columns=["layer", "neuron"]), _named(pd.DataFrame(columns=CONTEXTS))
+        return pd.DataFrame(columns=NEURONS), _named(pd.DataFrame(columns=CONTEXTS))
     share = min(1.0, SCANNED / fitted.n_tokens)
     scan = frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)
     effects, tokens = yield from side_by_side(scan, _tokens(model, fitted.batches))

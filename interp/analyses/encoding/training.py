@@ -72,11 +72,11 @@ def dynamics(
     settings: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """How the encoding of word frequency develops during training: a table with one row per (step, model).
+    """How the encoding of word frequency develops during training: the table `dynamics` of an `EncodingStudy`, with one
+    row per (step, model).
 
-    The columns are step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
-    b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats) and loss (mean NLL, nats; of masked tokens for an
-    encoder). Each checkpoint takes one forward pass.
+    `adj_r2` is that of −log α on the output embeddings, and `spearman` that of b_LN W_U with log u; it is NaN without
+    b_LN, or while it is zero. The loss of an encoder is that of masked tokens. Each checkpoint takes one forward pass.
 
     Args:
         text: anything `interp.corpora.load` takes.

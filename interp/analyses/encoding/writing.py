@@ -23,7 +23,6 @@ __dir__ = __all__.copy
 _SHARES = [f"{name}{end}" for name in ("agreement", "diversity", "repetition") for end in ("", "_low", "_high")]
 COLUMNS = ["basis", "order", "fraction", "n_dims", *_SHARES, "same_texts", "perplexity", "perplexity_low"]
 COLUMNS += ["perplexity_high", "n_texts", "n_tokens"]
-"""The columns of the table that `pruned_text` returns."""
 
 
 def pruned_text(
@@ -42,11 +41,9 @@ def pruned_text(
         curve: from `pruning_curve`: which dimensions are removed, and the perplexity without them.
         seed: the seed of the curve.
 
-    Returns a table (basis, order, fraction, n_dims, agreement, diversity, repetition, same_texts, perplexity, n_texts,
-    n_tokens, and the ends of 95 % intervals of all measures but same_texts). `agreement` is the share of new tokens
-    that the full model has at the same place, and `same_texts` the share of texts without a difference. `diversity` and
-    `repetition` are as in `interp.generation.text_metrics`. `perplexity` is that of the curve. The other intervals are
-    over prompts, and NaN for fewer than 20.
+    Returns the table `pruned_texts` of an `EncodingStudy`. `diversity` and `repetition` are as in
+    `interp.generation.text_metrics`. `perplexity` is that of the curve. The other intervals are over prompts, and NaN
+    for fewer than 20.
 
     Raises the errors of `interp.generation.generate`.
 

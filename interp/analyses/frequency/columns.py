@@ -25,8 +25,6 @@ MEANINGS = COMMON | {
     "bias_last": Column("b_last, nats", "What b_last adds to the token's logit."),
     "probability": Column("q", "Mean predicted probability of the token."),
     "bin": Column("bin", "Number of the bin; bins have equal width in log u."),
-    "unigram_low": Column("u, from", "Lower edge of the bin of word frequency."),
-    "unigram_high": Column("u, to", "Upper edge of the bin of word frequency."),
     "geometric_mean": Column("q, geometric mean", "exp of the mean of log q over the types of the bin."),
     "geometric_sd": Column("geometric SD", "exp of the SD of log q over the types of the bin; a factor."),
     "slope": Column("slope τ", "Slope of the bias in the logits on log u: τ of an equivalent logit adjustment."),

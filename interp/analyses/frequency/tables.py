@@ -57,30 +57,28 @@ _SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
 
 @dataclass(frozen=True, eq=False)
 class BiasEffect(Result):
-    """The result of `bias_effect`.
+    """The result of `bias_effect`. Intervals are NaN for fewer than 20 texts.
 
-    - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, delta_kl_corrected, kl_model_unigram, dropped_mass,
-      js, js_corrected, perplexity, delta_perplexity, balanced_nll, n_balanced, n_absent, n_tokens, n_scored): one row
-      per bias and scale. KL and JS are in nats. `delta_…` is the difference from λ = 1. `n_tokens` positions were read,
-      of which `n_scored` have a known target. The balanced NLL is the mean over `n_balanced` types (see
-      `interp.instruments.measures`). `…_corrected` is without the bias of a mean over few positions. The ends of the
-      95 % intervals are in `kl_low`, `kl_high`, `delta_kl_low`, …; they are around the corrected value where there is
-      one, and NaN, like that, for fewer than 20 texts. The `directions` that were asked for, `mean` and `slope`, are
-      listed among the biases (`interp.instruments.directions`).
+    - `kl` (bias, scale, kl_unigram_model, kl_corrected±, delta_kl, delta_kl_corrected±, kl_model_unigram,
+      dropped_mass, js, js_corrected±, perplexity±, delta_perplexity±, balanced_nll±, n_balanced, n_absent, n_tokens,
+      n_scored): one row per bias and scale. The `directions` that were asked for are listed among the biases; see
+      `interp.instruments.directions`.
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
-      per token. Values that do not exist are NaN.
-    - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an
+      per token of the vocabulary. Values that do not exist are NaN.
+    - `probabilities` (token_id, bias, scale, probability): one row per token, bias and scale. It is an
       `interp.results.dense.Dense`: `probabilities(bias="ln", scale=0)` gives some rows as a table, and
       `probabilities.table` all.
-    - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): the mean predicted
-      probability of types, in bins of equal width in log u.
-    - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types): what the bias adds to the
-      logits against log u. The slope is the τ of an equivalent logit adjustment. Intervals are over types.
-    - `projection_draws` (kind, draw, spearman): the same correlation for 399 random directions of each kind in place of
-      b_LN, E[h] or −A (see `interp.instruments.controls.random_directions`), and for b_last with its values in random
-      order.
-    - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u` for
-      comparison (Menon et al. 2021), at the τ that is equivalent to b_LN, and at 1.
+    - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): one row per bias,
+      scale and bin of word frequency.
+    - `projection` (bias, pearson±, spearman±, slope±, n_types): one row per bias: what it adds to the logits against
+      log u. Intervals are over types.
+    - `projection_draws` (kind, draw, spearman): one row per draw: the same correlation for 399 random directions of
+      each kind in place of b_LN, E[h] or −A (see `interp.instruments.controls.random_directions`), and for b_last with
+      its values in random order.
+    - `adjustment` (tau, kl_unigram_model, kl_corrected±, delta_kl, delta_kl_corrected±, kl_model_unigram,
+      dropped_mass, js, js_corrected±, perplexity±, delta_perplexity±, balanced_nll±, n_balanced, n_absent, n_tokens,
+      n_scored): one row per τ: logit adjustment `logits − τ log u` for comparison (Menon et al. 2021), at the τ that
+      is equivalent to b_LN, and at 1.
     """
 
     analysis: ClassVar[str] = "frequency"

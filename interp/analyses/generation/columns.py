@@ -16,10 +16,9 @@ MEANINGS = COMMON | {
     "prompt": Column("prompt", "The beginning of the text, which is continued."),
     "text": Column("text", "The continuation."),
     "token_ids": Column("token ids", "The continuation as token ids."),
-    "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
     "diversity_se": Column("SE of diversity", "Standard error of the diversity over texts, by the jackknife."),
     "perplexity": Column(
-        "perplexity", "Of the model with b_LN (or E[h]) scaled, on the text that the prompts are from."
+        "perplexity", "Of the model with b_LN (or E[h]) scaled, on the text of the prompts, whatever the decoder."
     ),
     "mauve_mean": Column("MAUVE", "Similarity to human text, at most 1; mean over seeds of the clustering."),
     "mauve_sd": Column("SD of MAUVE", "Standard deviation over seeds of the clustering."),
@@ -27,8 +26,6 @@ MEANINGS = COMMON | {
     "frequent_share": Column(
         "frequent tokens", "Share of tokens that belong to the types making up half of the corpus."
     ),
-    "repetition": Column("repetition", "Share of 4-grams that occurred earlier in the same text."),
-    "n_texts": Column("texts", "Number of texts."),
     "measure": Column("measure", "Measure of the texts.", {"frequent_share": "frequent tokens", "mauve": "MAUVE"}),
     "value": Column("value", "Value of the measure at this λ."),
     "difference": Column("difference", "Difference from λ = 1, with the same prompts."),

@@ -59,8 +59,8 @@ def highest_mauve(metrics: pd.DataFrame, halves: pd.DataFrame) -> pd.DataFrame:
         metrics: the table of `GenerationStudy`.
         halves: a row for each decoder and scale, with `mauve_of_halves` in columns of their own.
 
-    Returns the table (decoder, scale, scale_low, scale_high, mauve_mean, gain, gain_low, gain_high), without decoders
-    that have no MAUVE or only one λ. Intervals and gain are NaN for fewer than 20 prompts, the gain also without λ = 1.
+    Returns the table `highest` of a `GenerationStudy`, without decoders that have no MAUVE or only one λ. Intervals and
+    gain are NaN for fewer than 20 prompts, the gain also without λ = 1.
 
     Examples:
         >>> metrics = pd.DataFrame({"decoder": "greedy", "scale": [0.5, 1.0], "mauve_mean": [0.9, 0.7]})

@@ -203,10 +203,9 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
         texts: a table with decoder, scale, prompt_id and token_ids.
         frequent: which types are frequent (`frequent_types`).
 
-    Returns the table (decoder, scale, measure, value, low, high, difference, difference_low, difference_high). The
-    measures are diversity, repetition and frequent_share. Intervals are NaN for fewer than 20 prompts, and that of
-    repetition also if the texts of fewer than five prompts repeat themselves; differences are NaN for human texts, and
-    if λ = 1 is not among the scales.
+    Returns the table `intervals` of a `GenerationStudy`. The measures are diversity, repetition and frequent_share.
+    Intervals are NaN for fewer than 20 prompts, and that of repetition also if the texts of fewer than five prompts
+    repeat themselves; differences are NaN for human texts, and if λ = 1 is not among the scales.
 
     Examples:
         >>> ids = [[number, 1, 2, number] for number in range(20)]

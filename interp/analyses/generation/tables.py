@@ -86,16 +86,14 @@ def why_impossible(model: Model, scaled: Scaled | None = None) -> str | None:
 class GenerationStudy(Result):
     """The result of `study`. Human continuations of the same prompts have the decoder `human` and the scale NaN.
 
-    - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
-    - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
-      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, n_texts, n_tokens): see `text_metrics`.
-      `perplexity`, with its 95 % interval, is that of the model with b_LN (or E[h]) scaled on the whole text that
-      prompts are taken from, as in `interp.frequency.bias_effect`. It does not depend on the decoder.
-    - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
-      repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
-      prompts; see `interp.generation.metrics.intervals`.
-    - `highest` (decoder, scale, scale_low, scale_high, mauve_mean, gain, gain_low, gain_high): the λ of the highest
-      MAUVE; see `interp.generation.highest.highest_mauve`. It is empty without `features`.
+    - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids): one row per continuation.
+    - `metrics` (decoder, scale, diversity, diversity_se, perplexity±, mauve_mean, mauve_sd, frequent_share, repetition,
+      distinct_1, distinct_2, distinct_3, distinct_4, n_texts, n_tokens): one row per decoder and scale; see
+      `text_metrics`.
+    - `intervals` (decoder, scale, measure, value, low, high, difference±): one row per decoder, scale and measure.
+      Intervals are over prompts; see `interp.generation.metrics.intervals`.
+    - `highest` (decoder, scale±, mauve_mean, gain±): one row per decoder: the λ of the highest MAUVE; see
+      `interp.generation.highest.highest_mauve`. It is empty without `features`.
     """
 
     analysis: ClassVar[str] = "generation"

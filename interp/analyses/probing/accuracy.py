@@ -75,11 +75,10 @@ def minimal_pair_accuracy(
             `per_token`, `per_character` or `per_byte`, which do not penalise longer sentences.
         whole_words, bos, progress, directory: see `sentence_scores`.
 
-    Returns one row per score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
-    difference, difference_low, difference_high, p, p_adjusted, n_pairs). The accuracy has Wilson's 95 % interval. Its
-    difference from the accuracy by the first score has an adjusted interval over pairs and McNemar's exact test, with p
-    adjusted over the tasks of a score (see `interp.instruments.uncertainty`). For these, pairs that share a sentence
-    count as one.
+    Returns the table `judgements` of a `ProbingStudy`, in the order of the tasks in `pairs`. The accuracy has Wilson's
+    interval. Its difference from the accuracy by the first score has an adjusted interval over pairs and McNemar's
+    exact test, with p adjusted over the tasks of a score (see `interp.instruments.uncertainty`). For these, pairs that
+    share a sentence count as one.
 
     Raises ValueError for a table without BLiMP's columns, if no pairs are left, and for unknown or repeated scores;
     TypeError for a table with a missing UID; and the errors of `sentence_scores`.
@@ -130,10 +129,7 @@ def ablation_effect(
         whole_words, bos: see `minimal_pair_accuracy`.
         by_perplexity: whether to match sets in perplexity too, which takes several times as long.
 
-    Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
-    margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
-    mean square of the neurons, margin the mean difference of the two scores (of `log p(good) − log p(bad)`), and
-    log_probability the mean over all sentences, in nats.
+    Returns the table `ablation` of a `ProbingStudy`. The margin is that of `log p(good) − log p(bad)`.
 
     Raises ValueError for a probe of another width or of a state that the model does not have, for a probe that reads no
     neuron or more than half of them, for a probe whose task is not among the pairs, for unknown modes, for draws or a

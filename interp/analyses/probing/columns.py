@@ -21,6 +21,7 @@ _SCORE_WORD |= {"per_byte": "per byte"}
 _SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matched in perplexity"}
 
 MEANINGS = COMMON | {
+    "scale": Column("SD", "Standard deviation of the dimension over training sentences; ∞ for a constant one."),
     "accuracy": Column("accuracy", "Share of test sentences, or of test pairs, that are judged correctly."),
     "model_accuracy": Column(
         "model's own accuracy", "Share of all pairs in which the model gives the good sentence the higher score."
@@ -29,7 +30,7 @@ MEANINGS = COMMON | {
     "model_accuracy_test": Column("its accuracy, test pairs", "The same share of the test pairs alone."),
     "n_judged_test": Column("judged, test pairs", "Number of test pairs behind that."),
     "bag_of_words": Column("bag of words", "Accuracy of a classifier that sees word counts only, on the same split."),
-    "score": Column("score", "How the model scores sentences.", _SCORE_WORD),
+    "score": Column("score", "How the model scores sentences; the score of the probe at a token.", _SCORE_WORD),
     "above": Column("tasks above", "Number of tasks on which it is better, at an adjusted p of at most .05."),
     "below": Column("tasks below", "Number of tasks on which it is worse, at an adjusted p of at most .05."),
     "probe": Column("probe", "The probe, and its control if it is one.", _PROBE_WORD),

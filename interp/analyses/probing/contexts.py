@@ -21,9 +21,7 @@ def neuron_tokens(states: States, neurons: Iterable[tuple[int, int]]) -> pd.Data
         states: from `interp.probing.collect(…, largest=True)`.
         neurons: each dimension with its state.
 
-    Returns a table (dim, state, rank, activation, before, token, after, task, pair, sentence, position): `pair` is the
-    row in the table of pairs, `sentence` is good or bad, and `position` is that of the token in it. The rest is as in
-    `interp.passes.contexts.LargestTokens`.
+    Returns the table `contexts` of a `ProbingStudy`; see `interp.passes.contexts.LargestTokens`.
 
     Raises ValueError for states that were collected without the largest tokens.
 

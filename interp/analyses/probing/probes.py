@@ -147,7 +147,7 @@ def token_scores(
 def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: Bos = "auto") -> pd.DataFrame:
     """The score of each probe at every token of the first pair of its task (see `token_scores`).
 
-    Returns the table `views` (task, state, sentence, position, token, score), where `sentence` is good or bad.
+    Returns the table `views` of a `ProbingStudy`.
 
     Raises ValueError for a probe whose task has no pairs, and the errors of `token_scores`.
     """

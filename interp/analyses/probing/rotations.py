@@ -54,9 +54,9 @@ def rotations(
         state: the state, out of those collected.
         draws: the number of rotations; with 0, the table is empty.
 
-    Returns the table `rotations` (task, state, control, draw, k, accuracy). For every task there is a row of its dense
-    probe, where k is the width; for those that enter also rows for each smaller k, with the control `none` for the own
-    dimensions and `rotation` for each draw.
+    Returns the table `rotations` of a `ProbingStudy`. For every task there is a row of its dense probe, where k is the
+    width; for those that enter also rows for each smaller k, with the control `none` for the own dimensions and
+    `rotation` for each draw.
 
     Raises the errors of `sweep`, and TypeError if draws is not a whole number.
 

@@ -53,8 +53,7 @@ def transfer(
             all gates open, and is the paper's dense baseline.
         scaling, steps, seed: see `sweep`.
 
-    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, accuracy, pair_accuracy). The
-    method is `l0`, with its λ, or `dense`.
+    Returns the table `transfer` of a `ProbingStudy`. The method is `l0`, with its λ, or `dense`.
 
     Raises the errors of `sweep`.
 
@@ -143,7 +142,7 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
     Args:
         neurons: the table of `sweep`.
 
-    Returns the table `overlap` (task_a, task_b, state, jaccard, expected, cosine), each pair once.
+    Returns the table `overlap` of a `ProbingStudy`, with each pair once.
 
     Raises ValueError for a table with missing or repeated dimensions.
 
@@ -195,8 +194,7 @@ def general(
     the left-out task, but not its labels. A sentence that several tasks have is never both trained on and tested
     (`interp.corpora.splits`).
 
-    Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength,
-    accuracy, pair_accuracy, n_open), with one row per set that has any task.
+    Returns the table `general` of a `ProbingStudy`, with one row per set that has any task.
 
     Raises ValueError for fewer than two tasks, and the errors of `sweep`.
     """

@@ -43,29 +43,25 @@ SHOWN = {
 class Sweep(Result):
     """The result of `sweep`.
 
-    - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
-      pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
-      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:welch` and C to `dense`; each is
-      missing for the other methods. low and high are Wilson's 95 % intervals
-      (`interp.instruments.uncertainty.share_interval`). rms is the root mean square of the training states, in the
-      model's unit, over sentences and dimensions.
-    - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs, p
-      adjusted over the dimensions of a task and state (Benjamini and Hochberg), the `l0` probe with the first seed and
-      λ = .2 (or the nearest λ), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
-    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %. k is 1, 2, 4 … 32 times
-      the number of the top for every task, with sizes in between if `equivalence` has a ratio for the task.
-    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy, top_low): how many times as many
-      random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, at least one), according to an isotonic fit of the
-      mean over 20 draws, on sizes that grow by factors of at most 1.25. It is 1 if equally many already do. low and
-      high are a 95 % interval from a joint bootstrap of test pairs and draws. The ratio is NaN if `top_low`, the
-      one-sided 99 % lower bound of the top's accuracy, is not above chance. `censored` is true if not even all
-      dimensions reach it, for the point or for the upper end; then ratio or high is only a lower bound.
-    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): for each test
-      pair (its row in the table of pairs), the share of its two sentences that each probe gets right. Pairs that share
-      a sentence are one observation: the first of them, with their mean. `l0` is at λ = .2
-      or the nearest, as a mean over seeds, and `topk` at the largest k. Values of probes that were not fitted are NaN.
-    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): the agreement of |t| with the gates at each
-      λ.
+    - `probes` (task, state, method, l0_strength, k, seed, control, accuracy±, pair_accuracy±, validation_accuracy,
+      bag_of_words, n_open, open_fraction, n_test, rms): one row per probe. Intervals are Wilson's
+      (`interp.instruments.uncertainty.share_interval`).
+    - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): one row per dimension: its t on the
+      training pairs, and the `l0` probe with the first seed and λ = .2, or the nearest λ.
+    - `random_k` (task, state, k, draw, accuracy): one row per draw of k dimensions from outside the top 1 %. k is 1, 2,
+      4 … 32 times the number of the top for every task, with sizes in between if `equivalence` has a ratio for the
+      task.
+    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy, top_low): one row per task and state:
+      how many times as many random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, at least one), according to
+      an isotonic fit of the mean over 20 draws, on sizes that grow by factors of at most 1.25. It is 1 if equally many
+      already do. The interval is from a joint bootstrap of test pairs and draws. The ratio is NaN if `top_low` is not
+      above chance; where `censored`, it or `high` is only a lower bound.
+    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): one row per
+      test pair: the share of its two sentences that each probe gets right. Pairs that share a sentence are one
+      observation: the first of them, with their mean. `l0` is at λ = .2 or the nearest, as a mean over seeds, and
+      `topk` at the largest k. Values of probes that were not fitted are NaN.
+    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): one row per λ: the agreement of |t| with
+      the gates.
     """
 
     analysis: ClassVar[str] = "sweep"

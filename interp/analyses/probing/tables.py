@@ -49,37 +49,38 @@ class ProbingStudy(Sweep):
     """The result of `study`: the tables of `sweep`, and tables for one state.
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged, model_accuracy_test,
-      n_judged_test): the tasks, and the share of pairs whose good sentence the model itself finds more probable,
-      of all pairs that it can tell apart, and of the test pairs among them.
-    - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
-      p_adjusted): the share of all pairs for each score, and its difference from the share by `sum`; see
-      `minimal_pair_accuracy`.
-    - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
-      n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
-      judges better or worse than `sum`, at an adjusted p of .05.
-    - `means` (state, probe, accuracy, low, high, sd): the mean of each column of `hits`, with its 95 % interval by
+      n_judged_test): one row per task.
+    - `judgements` (task, score, accuracy, low, high, n_pairs, difference±, p, p_adjusted): one row per task and score,
+      with its difference from the score `sum`; see `minimal_pair_accuracy`.
+    - `judgement_means` (score, accuracy, low, high, difference±, above, below, n_tasks): one row per score: means over
+      tasks, with intervals as in `means`.
+    - `means` (state, probe, accuracy, low, high, sd): one row per state and column of `hits`: its mean. The interval is
       Student's t: over phenomena if every task has a linguistics_term, with a mean over the tasks of each first,
-      otherwise over tasks; there is none for fewer than five. That of a single task has an interval over its test
-      pairs. sd is the standard deviation over seeds.
-    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): the difference of two means,
-      pair by pair, and the number of tasks on which one is above or below the other according to `comparisons`, at an
-      adjusted p of .05.
+      otherwise over tasks; there is none for fewer than five. That of a single task is over its test pairs.
+    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): one row per state and two
+      probes: the difference of their means.
     - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task; see
       `interp.instruments.uncertainty.compared`.
-    - `untrained` (task, state, probe, control, draw, accuracy): the accuracy of the model's own probes (control `none`)
-      and of those of three untrained models, by draw.
-    - `transfer`, `general`, `overlap`, `ablation`, `rotations`: see the functions of these names. They and `untrained`
-      are at `provenance["state"]`. `transfer` also has a bag of words of one task on each other task (method
-      `bag_of_words`), which reads no state.
-    - `views` (task, state, sentence, position, token, score): the score of the sparse probe at every token of a test
-      pair, for the first pair of each of the three tasks on which the probes with `provenance["l0_strength"]` are most
-      accurate.
-    - `contexts`: for each neuron that a sparse probe reads at `provenance["state"]`, the 20 tokens of the sentences at
-      which its magnitude is largest; see `interp.probing.contexts.neuron_tokens`.
+    - `untrained` (task, state, probe, control, draw, accuracy): one row per task, probe and model: the model itself
+      (control `none`) and three untrained ones, by draw.
+    - `rotations` (task, state, control, draw, k, accuracy): one row per task, draw and number of dimensions.
+    - `transfer` (train_task, test_task, state, method, l0_strength, accuracy, pair_accuracy): one row per two tasks and
+      probe, with a bag of words too, which reads no state.
+    - `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength, accuracy,
+      pair_accuracy, n_open): one row per task and set of other tasks; see `interp.probing.shared.general`.
+    - `overlap` (task_a, task_b, state, jaccard, expected, cosine): one row per two tasks.
+    - `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after, margin_before,
+      margin_after, log_probability_before, log_probability_after, n_pairs): one row per task, mode, set of dimensions
+      and draw; see `ablation_effect`.
+    - `views` (task, state, sentence, position, token, score): one row per token of the first test pair of each of the
+      three tasks on which the probes with `provenance["l0_strength"]` are most accurate.
+    - `contexts` (dim, state, rank, activation, before, token, after, task, pair, sentence, position): one row per
+      dimension that a sparse probe reads and token of the sentences: the 20 at which its magnitude is largest.
+    - `hits` (dense_untrained, l0_untrained, topk_untrained): these columns too. In `probes`, the control `untrained` is
+      the same architecture with random weights.
+    - `equivalence` (untrained_accuracy): this column too. There is no ratio if `top_low` is not above it.
 
-    In `probes`, the control `untrained` is the same architecture with random weights. `hits` has its probes too
-    (`dense_untrained`, `l0_untrained`, `topk_untrained`). `equivalence` has the accuracy of its top as
-    `untrained_accuracy`, and no ratio if `top_low` is not above that.
+    `untrained` and all from `rotations` to `contexts` are at `provenance["state"]`.
     """
 
     analysis: ClassVar[str] = "probing"

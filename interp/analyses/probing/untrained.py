@@ -15,7 +15,6 @@ __all__ = ["BY_STATE", "TWINS", "UNTRAINED", "beside", "by_chance", "largest_k",
 TWINS = 3
 """The number of untrained models at the study's state; at all other states there is one."""
 UNTRAINED = ["task", "state", "probe", "control", "draw", "accuracy"]
-"""The columns of the table `untrained`."""
 _PROBES = ["dense", "l0", "topk"]
 BY_STATE = {name: kind for kind, name in SHOWN.items()}
 BY_STATE |= {f"{name}_untrained": (BY_STATE[name][0], "untrained") for name in _PROBES}

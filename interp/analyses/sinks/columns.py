@@ -5,17 +5,11 @@ from interp.results.columns import COMMON, Column
 __all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "key_class": Column("keys", "Class of the tokens that are attended to."),
-    "first_position": Column("from position", "First position of the group, counted from 0 at the beginning of a row."),
-    "last_position": Column("to position", "Last position of the group, counted from 0 at the beginning of a row."),
     "attention": Column("attention", "Mean over the queries that see the position."),
     "rate": Column("sink rate", "Share of rows and heads in which the position draws more attention than ε."),
-    "uniform": Column("if uniform", "The attention it would get if each query attended equally to all its keys."),
-    "score": Column("score", "Mean attention score, before the softmax."),
     "query_norm": Column("|q|", "Mean norm of the queries."),
     "key_norm": Column("|k|", "Mean norm of the key."),
     "value_norm": Column("|v|", "Mean norm of the value."),
-    "gap": Column("gap", "Mean score or contribution for the position, or its class, minus that for all other keys."),
     "by_direction": Column("by direction", "Part of the gap that comes from the cosine between query and key."),
     "by_norm": Column("by norm", "Part of the gap that comes from the norm of the key."),
     "measure": Column(
@@ -28,19 +22,12 @@ MEANINGS = COMMON | {
         },
     ),
     "value": Column("value", "Value of the measure, mean over heads."),
-    "share": Column(
-        "of the sum",
-        "What the dimension adds to the sum of gaps, or a component to the activation, divided by the whole: above 1 "
-        "where others are negative.",
-    ),
-    "abs_share": Column("share of |gap|", "|gap| of the dimension divided by the sum of |gap| over all dimensions."),
     "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),
     "massive": Column("massive?", "Whether the dimension has a massive activation in that state."),
     "component": Column("written by", "Embeddings, attention or MLP; earlier: present before tracking began."),
     "added": Column(
         "added", "What the component adds, mean over activations; positive if it has the activation's sign."
     ),
-    "n_activations": Column("activations", "Number of massive activations."),
 }
 IN_PAPER = {"heads": ["layer", "head", "first_position", "attention", "rate", "gap", "by_direction", "by_norm"]}
 """The columns that wide tables have in a paper, unless others are named."""

@@ -32,9 +32,8 @@ def sink_dims(
         massive: the table of an `interp.instruments.massive.MassiveActivations`.
         key_class: the class of the first position. If it has no gaps, as `other` has none, the table is empty.
 
-    Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive). `gap`, `share` and
-    `abs_share` are as in `gaps`, and `rank` is by |gap| (with the lower dimension first in ties). `outlier` and
-    `massive` say whether the dimension is an outlier, or has a massive activation, in the state that enters the layer.
+    Returns the table `dims` of a `SinkStudy`, with `gap`, `share` and `abs_share` as in `gaps`. `rank` is by |gap|,
+    with the lower dimension first in ties.
     """
     sinks = heads.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
     rows: list[Any] = []

@@ -40,15 +40,20 @@ _ROW = 7 * 8  # bytes of scores and gaps per layer, head, class and dimension; s
 
 @dataclass(frozen=True, eq=False)
 class SinkStudy(Result):
-    """The result of `study`.
+    """The result of `study`. Intervals are by leaving out groups of texts.
 
-    - `heads`, `rates`, `measures`: the attention that positions draw by layer and head, its mean over heads, and the
-      sink rate with what draws attention; see `table`, `by_layer` and `measures` of `interp.instruments.sinks.Sinks`.
-    - `draws` (draw, rate): the sink rate with the keys of each row shuffled, in at most 64 rows; see
-      `interp.sinks.shuffled`. It is empty if scores cannot be computed from queries and keys.
-    - `dims`: the dimensions that make the sinks at the first position; see `interp.analyses.sinks.dims.sink_dims`.
-    - `writers`: the components that write massive activations; see `interp.sinks.writers.MassiveWriters`. It is empty
-      for a text without massive activations, and for an encoder.
+    - `heads` (layer, head, first_position, last_position, attention±, rate±, uniform, score, cosine, query_norm,
+      key_norm, value_norm, gap, by_direction, by_norm, n_keys): one row per head and group of positions.
+    - `rates` (layer, first_position, last_position, rate±, attention±, uniform, n_keys): one row per layer and group of
+      positions, as a mean over heads.
+    - `measures` (measure, value, low, high, n_heads): one row per measure; see `interp.instruments.sinks.Sinks`.
+    - `draws` (draw, rate): one row per random order of keys: the sink rate at the first position, in at most 64 rows;
+      see `interp.sinks.shuffled`. It is empty if scores cannot be computed from queries and keys.
+    - `dims` (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive): one row per head with a sink
+      at the first position and dimension with a large gap; see `interp.analyses.sinks.dims.sink_dims`.
+    - `writers` (dim, first_position, last_position, component, layer, added, share±, n_activations): one row per
+      massive activation and component that writes it; see `interp.sinks.writers.MassiveWriters`. It is empty for a text
+      without massive activations, and for an encoder.
     """
 
     analysis: ClassVar[str] = "sinks"

@@ -50,12 +50,10 @@ class MassiveWriters(Observer):
     largest magnitude among the states at which it is massive. What components have added until then counts, with the
     sign of the height, so that shares add up to 1.
 
-    After `observe` there is the `table` (dim, first_position, last_position, component, layer, added, share, share_low,
-    share_high, n_activations). It has one row per dimension, for the first position of a row and for later ones, and
-    per component that adds anything. `component` is embeddings, attention or MLP, or `earlier` for what was there when
-    tracking began. `added` is the mean over activations, and `share` is the share of the height, with a 95 % interval
-    by leaving out groups of texts (`interp.results.intervals.jackknife`). The table is empty, with a warning, if
-    attention and MLP do not account for what is added (because of norms after them, or multipliers).
+    After `observe` there is the `table` `writers` of a `SinkStudy`: one row per dimension, for the first position of a
+    row and for later ones, and per component that adds anything. `share` is the share of the height, with a 95 %
+    interval by leaving out groups of texts (`interp.results.intervals.jackknife`). The table is empty, with a warning,
+    if attention and MLP do not account for what is added (because of norms after them, or multipliers).
 
     Raises ValueError for an encoder, whose hidden states are not sums.
 

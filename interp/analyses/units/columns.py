@@ -11,6 +11,7 @@ SWAPPED = {"words": "a swapped word", "numbers": "a swapped number"}
 _CONTROL = Column("control", "none for a task itself; otherwise what is swapped in its control.", SWAPPED)
 
 MEANINGS = COMMON | {
+    "difference": Column("difference", "Mean overlap within groups minus that between groups."),
     "control": _CONTROL,
     "control_a": _CONTROL._replace(label="control 1"),
     "control_b": _CONTROL._replace(label="control 2"),
@@ -20,7 +21,7 @@ MEANINGS = COMMON | {
     "t": Column("t", "t statistic of the differences within pairs."),
     "overlap": Column("overlap", "Share of the top units that are also chosen by other pairs."),
     "null": Column("labels flipped", "Mean overlap when labels are flipped at random within pairs."),
-    "null_high": Column("labels flipped, 95 %", "95th percentile of the overlap when labels are flipped within pairs."),
+    "null_high": Column("labels flipped, 95 %", "95th percentile of the overlap, or |cosine|, with labels flipped."),
     "auc": Column("AUC", "Probability that the unit is larger for a good sentence than for a bad one."),
     "auc_error": Column("error of AUC", "Largest error that computing the AUC from a histogram can cause."),
     "error": Column("error of AUC", "Largest error that computing the AUC from a histogram can cause."),

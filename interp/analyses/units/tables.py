@@ -37,29 +37,26 @@ class UnitStudy(Result):
     side (`of`). The top units are the 1 % of each kind, over all places, with the largest |t| of the differences within
     pairs. `control` is `none` for a task, and `words` or `numbers` for its control that is not grammatical.
 
-    - `consistency` (task, control, of, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
-      n_pairs): the share of the top units by the pairs of one fold that are also in the top by all other pairs, as a
-      mean over folds. `expected` is n_top / n_units, for random sets. `null` is the mean with labels flipped at random
-      within pairs, and `null_high` the 95th percentile. p is (1 + flips that reach the
-      overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
-    - `units` (task, control, of, at, unit, t, auc, auc_error, parts): the top units by t on all pairs,
-      largest first. `auc` is as in `separability`, but on the pairs that chose the unit. `parts` is the share of folds,
-      and of their complements, whose top contains the unit.
-    - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): the same overlap
-      between two tasks, where the top of one task by a fold is compared with the top of the other by all other folds.
-    - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): the mean overlap of two tasks
-      of the same group (`by` field or linguistics_term) and of different groups. The 95 % interval of the difference is
-      by a jackknife that leaves out one task at a time, from eight tasks on, and p by permuting the groups of tasks.
-    - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): for
-      the single best unit, chosen on all folds but one and measured on that one (`at` and `unit` are those on all
-      pairs). `auc` is P(good > bad) over all sentences. It is computed from histograms, is at most `error` away from
-      that of the values, and has DeLong's 95 % interval, which does not include `error`. `pair_share` is the share of
-      pairs in which the unit is larger for the good sentence (or smaller, if it is so in the other folds), with
-      Wilson's interval.
-    - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): the cosine between the mean
-      differences (good minus bad) of two tasks in the residual stream at a hidden state; for a task and itself, between
-      folds and their complements. `null_high` is the 95th percentile of |cosine| with labels flipped.
-    - `tasks` (task, field, linguistics_term, n_pairs): the tasks.
+    - `consistency` (task, control, of, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top, n_pairs): one
+      row per task, control and kind: the share of the top units by the pairs of one fold that are also in the top by
+      all other pairs, as a mean over folds. p is (1 + flips that reach the overlap) / (1 + flips).
+    - `units` (task, control, of, at, unit, t, auc, auc_error, parts): one row per top unit by t on all pairs, largest
+      first. `auc` is as in `separability`, but on the pairs that chose the unit.
+    - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): one row per two
+      tasks and kind: the same overlap, where the top of one task by a fold is compared with the top of the other by all
+      other folds.
+    - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): one row per kind and grouping
+      of tasks. The interval of the difference is by a jackknife that leaves out one task at a time, from eight tasks
+      on, and p by permuting the groups of tasks.
+    - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): one
+      row per task, control and kind: the single best unit, chosen on all folds but one and measured on that one (`at`
+      and `unit` are those on all pairs). `auc` is computed from histograms, at most `error` away from that of the
+      values; its interval is DeLong's, without `error`. `pair_share` is turned round if the unit is smaller for good
+      sentences in the other folds, and has Wilson's interval.
+    - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): one row per hidden state and two
+      tasks: the cosine between their mean differences (good minus bad) in the residual stream; for a task and itself,
+      between folds and their complements.
+    - `tasks` (task, field, linguistics_term, n_pairs): one row per task.
     """
 
     analysis: ClassVar[str] = "units"
