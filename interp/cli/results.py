@@ -34,13 +34,6 @@ def show(
             help="Columns of TABLE, by their Python names; an interval comes with its value.", metavar="A,B,…"
         ),
     ] = None,
-    width: Annotated[
-        float | None,
-        typer.Option(
-            help="With latex: width of the table in inches, such as 3.3 for one of two columns; 6.5 by default.",
-            metavar="INCHES",
-        ),
-    ] = None,
     out: Annotated[Path | None, _OUT] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
@@ -48,13 +41,13 @@ def show(
 
     Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
     its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, for all
-    tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page,
-    or in --width inches; --columns chooses others.
+    tables if none is named. latex has the headings of the HTML page and the columns of most interest; --columns
+    chooses others.
     """
     from interp.results.exports import export, written_as
 
     formats = [] if form is None else [part.strip() for part in form.split(",")]
-    _check_formats(formats, table, out, width, columns)
+    _check_formats(formats, table, out, columns)
     check_runs([directory])
     if out is not None:
         check_writable(out)
@@ -68,8 +61,7 @@ def show(
         names = _listed(results)["table"].unique()
         suggestion = meant(table, [*names, *(name.partition("/")[2] for name in names)])
         raise ValueError(f"{directory} has no table {table!r}{suggestion}; expected one of {', '.join(names)}")
-    wide = {} if width is None else {"width": width}
-    looks = {run: {name: results[run].look(name, named) | wide for name in tables} for run, tables in chosen.items()}
+    looks = {run: {name: results[run].look(name, named) for name in tables} for run, tables in chosen.items()}
     if out is not None:
         written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
         say({}, *written, as_json=as_json)
@@ -97,12 +89,9 @@ def check_runs(directories: Sequence[Path]) -> None:
             raise FileNotFoundError(f"{problem}; expected the --out of a run")
 
 
-def _check_formats(
-    formats: list[str], table: str | None, out: Path | None, width: float | None, columns: str | None
-) -> None:
+def _check_formats(formats: list[str], table: str | None, out: Path | None, columns: str | None) -> None:
     """Raise ValueError for formats that are unknown, and for options that do not fit together."""
     from interp.results.exports import check_formats
-    from interp.support.checks import check_width
 
     check_formats(formats)
     if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
@@ -110,10 +99,6 @@ def _check_formats(
         raise ValueError(f"{problem}. To print one table, name it and csv, latex or json")
     if out is not None and not formats:
         raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
-    if width is not None:
-        if "latex" not in formats:
-            raise ValueError("--width is the width of a LaTeX table; add --format latex")
-        check_width(width)
     if columns is not None and table is None:
         raise ValueError("--columns chooses columns of one table; name it")
 

@@ -21,7 +21,6 @@ from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_o
 from interp.models.sites import Model, Recipe, depth, hook_name, narrowing, state_name, trunk_output, view
 from interp.passes.checkpoint import Checkpoint, identity
 from interp.passes.observers import Observer
-from interp.support import memory
 from interp.support.disk import uninterrupted
 from interp.support.paths import local_path
 
@@ -102,7 +101,7 @@ def observe(
     saved = time.monotonic()
     bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
     try:
-        with bar, memory.reused():
+        with bar:
             for number, batch in enumerate(batches):
                 if number >= start:
                     feed(model, batch.to(model.W_U.device), observers, hooks)

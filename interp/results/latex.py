@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from interp.results.columns import COMMON, Column, Displayed, displayed, with_columns
-from interp.support.checks import check_width
 
 __all__ = ["latex"]
 __dir__ = __all__.copy
 
-_PER_INCH = 96 / 6.5  # characters of 10-point type
-_GAP = 2.5  # between two columns, in characters
 _MOST = 26  # the most characters per line in a column of sentences
 _MATH = {
     "α": "alpha", "γ": "gamma", "ε": "varepsilon", "λ": "lambda", "ρ": "rho", "σ": "sigma", "τ": "tau", "Δ": "Delta",
@@ -36,7 +33,6 @@ def latex(
     *,
     columns: Sequence[str] | None = None,
     usual: Sequence[str] | None = None,
-    width: float | int = 6.5,
 ) -> str:
     r"""Write a table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
 
@@ -48,11 +44,10 @@ def latex(
     Args:
         headings: the headings of columns, such as `result.headings`.
         columns: the columns to show, in this order; the interval of a value comes with it.
-        usual: the columns to take if none are named; by default all of them. Of these, the first that fit are
-            used, and a comment in the last line names the rest.
-        width: the width of the page, or of a column of it, in inches, such as 3.3 for one of two columns.
+        usual: the columns to take if none are named; by default all of them. A comment in the last line names the
+            rest.
 
-    Raises ValueError for columns that the table does not have, and for a width outside 2.5 … 20.
+    Raises ValueError for columns that the table does not have.
 
     Examples:
         >>> table = pd.DataFrame({"scale": [0.0, 1.0], "js": [0.0258, 0.0117], "js_low": [0.021, 0.0101],
@@ -68,13 +63,12 @@ def latex(
         \end{tabular}
         <BLANKLINE>
     """
-    check_width(width)
     printable = chosen = displayed(table if columns is None else with_columns(table, columns, headings), headings)
     if not printable:
         return "% this table is empty\n"
-    if columns is None:
+    if columns is None and usual is not None:
         by_name = {column.name: column for column in printable}
-        chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name], width * _PER_INCH)
+        chosen = [by_name[name] for name in usual if name in by_name]
     sides = "".join(
         "r" if column.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(column) else "l" for column in chosen
     )
@@ -85,24 +79,8 @@ def latex(
     lines.append(r"\end{tabular}")
     if left_out := [column.name for column in printable if column not in chosen]:
         names = ", ".join(map(_one_line, left_out))
-        lines.append(f"% not shown, to fit in {width:g} inches: {names}; name columns to choose others")
+        lines.append(f"% not shown: {names}; name columns to choose others")
     return "\n".join([*lines, ""])
-
-
-def _fitting(printable: Sequence[Displayed], room: float) -> list[Displayed]:
-    """The first columns that fit in so many characters, and at least one."""
-    chosen = list[Displayed]()
-    for column in printable:
-        room -= (_MOST if _is_long(column) else max(map(_length, [column.heading.label, *column.cells]))) + _GAP
-        if room < 0 and chosen:
-            break
-        chosen.append(column)
-    return chosen
-
-
-def _length(text: str) -> float:
-    """The length of a text in characters of average width; a minus sign is wider than that."""
-    return len(text) + 0.6 * text.count("−")
 
 
 def _is_long(column: Displayed) -> bool:

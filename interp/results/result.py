@@ -261,19 +261,15 @@ class Result:
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
         return export(arrays | self._named_tables, directory, self.analysis, ["csv"])
 
-    def to_latex(
-        self, table: str | None = None, *, columns: Sequence[str] | None = None, width: float | int = 6.5
-    ) -> str:
-        """Write a table, or the `findings`, for a paper: with the headings of the page, intervals after their values,
-        and as many columns as fit; see `interp.results.latex.latex`.
+    def to_latex(self, table: str | None = None, *, columns: Sequence[str] | None = None) -> str:
+        """Write a table, or the `findings`, for a paper: with the headings of the page and intervals after their
+        values; see `interp.results.latex.latex`.
 
         Args:
             table: its name. Default: the first that the command prints.
             columns: names of the columns to show. A comment at the end names those that are not shown by default.
-            width: the width in inches that the default columns fit in: 6.5 for a page, 3.3 for one column of two.
 
-        Raises ValueError if the result has no table of that name, if the table lacks one of these columns, and for a
-        width outside 2.5 … 20.
+        Raises ValueError if the result has no table of that name, or if the table lacks one of these columns.
 
         Examples:
             >>> Result(provenance={}).to_latex("findings")
@@ -288,7 +284,7 @@ class Result:
             raise ValueError(
                 f"{type(self).__name__} has no table {table!r}{suggestion}; expected one of {', '.join(tables)}"
             )
-        return latex(tables[table], width=width, **self.look(table, columns))
+        return latex(tables[table], **self.look(table, columns))
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
         """Return how a table looks in a paper: the arguments of `interp.results.latex.latex`."""

@@ -1,16 +1,14 @@
 """How much memory there is: of the machine, of the container the process runs in, or of a GPU."""
 
 import ctypes
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "release", "reused", "shown", "total"]
+__all__ = ["GIB", "DoesNotFit", "available", "give_back", "peak", "release", "shown", "total"]
 __dir__ = __all__.copy
 
 GIB = 2**30
@@ -21,7 +19,6 @@ _LIMITS = {
     "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
 }
 """The files with the limit and usage of a control group, and the entry for what it can give up (versions 2 and 1)."""
-_TRIM_ABOVE, _MAP_FROM, _MOST_MAPPED = -1, -3, -4  # glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX
 _NOT_NEEDED = 4  # MADV_DONTNEED of Linux
 
 
@@ -91,33 +88,6 @@ def release(start: int, end: int) -> None:
     used; what was written there is lost."""
     if (library := _c_library()) is not None:
         library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _NOT_NEEDED)
-
-
-@contextmanager
-def reused() -> Iterator[None]:
-    """A context in which the process keeps freed memory for the next array; see `give_back`.
-
-    The C library of Linux (glibc) otherwise gives large arrays back as soon as they are freed, and the system clears
-    their pages anew for the next array of the same size: about a tenth of the time of a forward pass on a CPU. Nothing
-    is changed if the environment sets how memory is allocated (`MALLOC_…`, `GLIBC_TUNABLES`).
-
-    Examples:
-        >>> with reused():
-        ...     sum(bytes(2**20))
-        0
-    """
-    library = _c_library()
-    if not hasattr(library, "mallopt") or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
-        yield
-        return
-    try:
-        library.mallopt(_MOST_MAPPED, 0)
-        library.mallopt(_TRIM_ABOVE, -1)
-        yield
-    finally:
-        library.mallopt(_MOST_MAPPED, 2**16)
-        library.mallopt(_MAP_FROM, 2**25)  # glibc itself raises this threshold and the next one to at most these values
-        library.mallopt(_TRIM_ABOVE, 2**26)
 
 
 def shown(size: float | int) -> str:

@@ -132,9 +132,6 @@ def test_formats(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     of_one = ["show", str(run.out), "kl", "--columns", "scale, delta_kl_corrected", "--format"]
     assert main([*of_one, "latex"]) == 0
     assert capsys.readouterr().out == run.found.to_latex("kl", columns=["scale", "delta_kl_corrected"])
-    assert main(["show", str(run.out), "kl", "--format", "latex", "--width", "3.3"]) == 0
-    assert (narrow := capsys.readouterr().out) == run.found.to_latex("kl", width=3.3)
-    assert max(map(len, narrow.splitlines()[4:-3])) < max(map(len, run.found.to_latex("kl").splitlines()[4:-3]))
     assert main([*of_one, "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "scale,delta_kl_corrected,delta_kl_low,delta_kl_high"
     assert main([*of_one, "latex", "--out", str(tmp_path / "tex")]) == 0
@@ -174,8 +171,6 @@ def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFi
         (["kl", "--format", "doc"], "unknown format 'doc'; expected one or more of csv, xlsx, latex, json"),
         (["--out", "new"], "choose their --format"),
         (["--columns", "scale"], "--columns chooses columns of one table; name it"),
-        (["kl", "--width", "3.3"], "--width is the width of a LaTeX table; add --format latex"),
-        (["kl", "--format", "latex", "--width", "33"], "width is 33 inches; expected 2.5 to 20"),
         (["kl", "--columns", "lambda"], "columns are ['lambda']; expected a list of some of bias, scale, "),
     ],
 )

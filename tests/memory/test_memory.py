@@ -1,9 +1,5 @@
 """The available memory, from what Linux reports about the machine and its control groups."""
 
-import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,31 +63,3 @@ def test_what_was_held_is_known():
     assert memory.peak() >= before
     assert memory.peak() > len(held)
     memory.give_back()
-
-
-FAULTS = """
-import resource
-from interp.support import memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        b"x" * (36 * 2**20)  # which glibc would map again each time
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-plain = faults()
-with memory.reused():
-    kept = faults()
-memory.give_back()
-print(plain, kept, faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
-def test_memory_is_not_cleared_again_for_each_array():
-    """Counted in a process of its own, where nothing else has left holes in the memory."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
-    told = subprocess.run([sys.executable, "-c", FAULTS], env=clean, capture_output=True, text=True, check=True)
-    plain, kept, after = map(int, told.stdout.split())
-    assert kept < plain / 10
-    assert after > plain / 2, "arrays made outside are freed as before"

@@ -71,31 +71,15 @@ def test_powers_of_ten():
     assert r"1.00$\times 10^{-8}$ \\" in latex(pd.DataFrame({"x": [1e-8, 1e-3]}))
 
 
-def test_a_table_fits_on_a_page_and_says_what_it_leaves_out():
-    table = pd.DataFrame({f"column_{i:02d}": ["word" * 4] * 2 for i in range(10)})
-    *_, end, left_out = latex(table).splitlines()
+def test_a_table_says_what_it_leaves_out():
+    table = pd.DataFrame({f"column_{i:02d}": ["word" * 4] * 2 for i in range(4)})
+    assert latex(table).startswith(r"\begin{tabular}{llll}")
+    assert latex(table) == latex(table, columns=[*table])
+    *_, end, left_out = latex(table, usual=["column_03", "absent", "column_01"]).splitlines()
     assert end == r"\end{tabular}"
-    assert latex(table).startswith(r"\begin{tabular}{lllll}")
-    assert left_out.endswith("column_05, column_06, column_07, column_08, column_09; name columns to choose others")
-    assert latex(table, usual=["column_09", "absent", "column_01"]).splitlines()[2] == r"column 09 & column 01 \\"
-    assert latex(table, columns=[*table]).startswith(r"\begin{tabular}{llllllllll}")
+    assert left_out == "% not shown: column_00, column_02; name columns to choose others"
+    assert latex(table, usual=["column_03", "absent", "column_01"]).splitlines()[2] == r"column 03 & column 01 \\"
     assert "not shown" not in latex(table, columns=["column_03"])
-
-
-def test_a_narrow_table_has_fewer_columns():
-    table = pd.DataFrame({f"column_{i:02d}": ["word" * 4] * 2 for i in range(10)})
-    assert latex(table, width=3.3).startswith(r"\begin{tabular}{ll}")
-    assert "% not shown, to fit in 3.3 inches: column_02, column_03," in latex(table, width=3.3)
-    assert latex(table, width=20).startswith(r"\begin{tabular}{llllllllll}")
-    for width in (2.4, 21, float("nan")):
-        with pytest.raises(ValueError, match=naming("width", f"{width:g}", 2.5, 20)):
-            latex(table, width=width)
-
-
-def test_a_long_number_is_not_folded():
-    table = pd.DataFrame({f"gap_{i}": [-12345.5] for i in range(2)})
-    table = table.assign(gap_0_low=-12346.5, gap_0_high=-12344.5, gap_1_low=-12346.5, gap_1_high=-12344.5)
-    assert "in 4 inches: gap_1;" in latex(table, width=4)
 
 
 @pytest.mark.parametrize("cell", ["[CLS]", "*"])
@@ -108,9 +92,9 @@ def test_a_cell_at_the_start_of_a_row_is_not_an_argument_of_the_row_before(cell)
 def test_a_name_of_a_column_stays_in_its_comment(end):
     hostile = f"x{end}\\input{{secret}}"
     table = pd.DataFrame({"keys": ["a long cell, which leaves no room"], hostile: ["a"], f"y{end}": ["b"]})
-    written = latex(table, width=2.5)
+    written = latex(table, usual=["keys"])
     [*_, comment] = written.splitlines()
-    assert comment.startswith("% not shown, to fit in 2.5 inches: ")
+    assert comment.startswith("% not shown: ")
     assert "\\input" in comment
     assert latex(table, columns=[hostile]).splitlines()[2] == r"x \textbackslash{}input\{secret\} \\"
 
