@@ -59,9 +59,10 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     }  # fmt: skip
     text = f"{capitalized(without(row.bias, row.scale))}, "
     if not (is_rare & is_frequent).any():
+        most_frequent = "most frequent" if is_frequent.sum() == 1 else f"{is_frequent.sum():,} most frequent"
         text += (
             f"the {is_rare.sum():,} rarest of {len(occurring):,} types are {rare:.3g} times as probable and the "
-            f"{is_frequent.sum():,} most frequent {frequent:.3g} times (geometric means); "
+            f"{most_frequent} {frequent:.3g} times (geometric means); "
         )
     text += f"KL(u‖q), the distance of predictions from word frequency, goes from {before:.3f} to {after:.3f} nats."
     dropped = as_trained["dropped_mass"]
