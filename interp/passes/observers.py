@@ -163,15 +163,13 @@ class Observer:
         self._at_places.append((name, group, places.to(self.device), values.to(self.device, torch.float64)))
 
     def groups_of(self, batch: Batch) -> list[int]:
-        """Return the group of texts that each row of a batch belongs to, for `add`.
+        """Return the group of texts that each row of a batch belongs to, for `add`, as the number of its first text.
 
         Groups are just large enough for all texts that were read to fit.
         """
-        n_groups = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
         stretches = [0] * len(batch.tokens) if batch.stretches is None else batch.stretches.tolist()
-        size = groups.fitting(max(stretches), n_groups, self.stretches_per_group)
-        self.add(_SIZE, size)
-        return [stretch // size for stretch in stretches]
+        size = self._size_for(stretches)
+        return [stretch // size * size for stretch in stretches]
 
     def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
         """Return the group of texts for each position that is read, on the CPU."""
@@ -188,6 +186,11 @@ class Observer:
         sums = values.new_zeros(len(present), *values.shape[1:], dtype=torch.float64, device=self.device)
         self._of_groups.append((name, present, sums.index_add_(0, index, values.to(sums))))
 
+    def _size_for(self, stretches: Iterable[int]) -> int:
+        """How many stretches a group needs for all of these to be in a group."""
+        n_groups = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
+        return groups.fitting(max(stretches), n_groups, self.stretches_per_group)
+
     @property
     def stretches_per_group(self) -> int:
         """How many consecutive texts, or pieces of longer texts, make up a group."""
@@ -195,13 +198,18 @@ class Observer:
 
     def commit(self) -> None:
         """Merge the scratch memory into the state."""
+        starts = [group for _, group, *_ in (*self._by_group, *self._at_places)]
+        for _, present, _ in self._of_groups:
+            starts += present.tolist()
+        if starts:
+            self.add(_SIZE, self._size_for(starts))
         self.merge_state(self._scratch)
         for (name, group), value in self._by_group.items():
-            self.state[name][group] += value
+            self.state[name][group // self.stretches_per_group] += value
         for name, present, sums in self._of_groups:
-            self.state[name].index_add_(0, present, sums)
+            self.state[name].index_add_(0, present // self.stretches_per_group, sums)
         for name, group, places, values in self._at_places:
-            self.state[name][group].index_add_(-1, places, values)
+            self.state[name][group // self.stretches_per_group].index_add_(-1, places, values)
         self.discard()
 
     def discard(self) -> None:

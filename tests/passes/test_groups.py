@@ -111,6 +111,24 @@ def test_a_batch_that_failed_leaves_nothing(load_toy):
     assert observer.is_empty
 
 
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_a_batch_that_is_added_in_parts_has_the_same_groups(rows, load_toy):
+    model, ids = load_toy("gpt2"), numbered(9)
+    observer = TokenSums(model)
+    for part in corpora.batches(model, ids, batch_size=rows):
+        observer.add_rows("tokens", part.tokens.sum(1), part)
+    observer.commit()
+    assert observer.state["tokens"].tolist() == expected(ids, 4)[0]
+
+
+def test_asking_for_groups_adds_nothing(load_toy):
+    observer = TokenSums(load_toy("gpt2"))
+    [batch] = corpora.batches(load_toy("gpt2"), numbered(9), batch_size=9)
+    assert observer.groups_of(batch) == [0, 0, 0, 0, 4, 4, 4, 4, 8]
+    observer.commit()
+    assert observer.is_empty
+
+
 def test_what_is_added_needs_its_group(load_toy):
     observer = TokenSums(load_toy("gpt2"))
     with pytest.raises(ValueError, match=naming("'tokens'", "groups", "groups_of")):
