@@ -8,18 +8,12 @@ MEANINGS = COMMON | {
     "rank": Column("rank", "Rank by size; 1 is the largest, or the dimension that is an outlier in the most states."),
     "mean": Column("mean", "Mean over pairs of a query and a key; for a dimension, over tokens."),
     "centred_mean": Column("centred mean", "The contribution minus its mean over all keys that the same query sees."),
-    "ln_bias_mean": Column(
-        "of the norm's bias", "The part of the mean that comes from the bias of the preceding norm."
-    ),
+    "ln_bias_mean": Column("of the norm's bias", "The part of the mean from the bias of the preceding norm."),
     "n_dims_90": Column("dimensions for 90 %", "The fewest dimensions whose shares add up to 90 % of the gap."),
-    "n_dims_90_abs": Column(
-        "dimensions for 90 % of |gap|", "The fewest dimensions that make up 90 % of the sum of |gap|."
-    ),
+    "n_dims_90_abs": Column("dimensions for 90 % of |gap|", "The fewest dimensions with 90 % of the sum of |gap|."),
     "contributions": Column("of dimensions", "What the residual dimensions of the key add to the mean score."),
     "key_bias": Column("of b_K", "What the key bias adds to the mean score."),
-    "sum": Column(
-        "attention", "Attention to the class, summed over its keys, mean over queries; the classes add up to 1."
-    ),
+    "sum": Column("attention", "Attention to all keys of the class, mean over queries; the classes add up to 1."),
     "norm_weighted": Column("norm-weighted", "Sum of ‖α v W_O‖ over the class, mean over queries."),
     "sd": Column("SD", "Standard deviation of the dimension over tokens."),
     "max_abs": Column("largest", "Largest magnitude."),
@@ -49,9 +43,7 @@ MEANINGS = COMMON | {
     "head_before": Column("head, before", "Attention before, in the head that changes most."),
     "head_after": Column("head, after", "Attention after, in the head that changes most."),
     "log_unigram": Column("r with log u", "Correlation over tokens between the dimension and log word frequency."),
-    "attention_received": Column(
-        "r with attention", "Correlation over tokens between the dimension and the attention they draw."
-    ),
+    "attention_received": Column("r with attention", "Correlation over tokens with the attention that they draw."),
     "dims": Column("removed", "The outlier dimension that is removed, or all of them together."),
     "kind": Column(
         "instead of it",
@@ -61,14 +53,10 @@ MEANINGS = COMMON | {
     ),
     "log_odds": Column("change of log-odds", "Largest change of log(a / (1 − a)), a the attention to the class."),
     "n_controls": Column("draws", "Number of draws of each control."),
-    "of_directions": Column(
-        "along random directions", "The largest change, up or down, with the same values along random directions."
-    ),
-    "of_ordinary": Column(
-        "other dimensions", "The largest change, up or down, without other dimensions, as many at a time."
-    ),
+    "of_directions": Column("along random directions", "Largest change with the same values along random directions."),
+    "of_ordinary": Column("other dimensions", "Largest change without other dimensions, as many at a time."),
     "outlier_share": Column(
-        "share of outliers", "What the outlier dimensions add to the gap, divided by it; below 0 if they lower it."
+        "share of outliers", "The part of the gap from outlier dimensions; below 0 if they lower it."
     ),
     "control_share": Column("largest share of others", "The same for as many other dimensions, those that add most."),
     "share_beyond": Column("beyond others", "The share of outliers minus the largest share of others."),
@@ -81,17 +69,9 @@ MEANINGS = COMMON | {
     "in_noise": Column("in noise", "Number of outliers expected in random noise of as many dimensions."),
     "n_outliers": Column("outliers", "Number of outlier dimensions in the state."),
 }
+_CHANGE = ["attention_before", "attention_after", "change_low", "change_high"]
 IN_PAPER = {
-    "ablation": [
-        "layer",
-        "dim",
-        "set",
-        "key_class",
-        "attention_before",
-        "attention_after",
-        "change_low",
-        "change_high",
-    ],
+    "ablation": ["layer", "dim", "set", "key_class", *_CHANGE],
     "frames": ["dims", "kind", "draw", "layer", "key_class", "log_odds"],
     "contexts": ["dim", "state", "activation", "before", "token", "after"],
 }

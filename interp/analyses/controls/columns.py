@@ -10,16 +10,12 @@ MEANINGS = COMMON | {
     "delta_nll": Column("ΔNLL, nats", "Change of the mean negative log-likelihood of the true tokens."),
     "excess_nll": Column("excess ΔNLL, nats", "ΔNLL of the band minus that of all tokens."),
     "band": Column("band", "Band of word frequency, each an equal part of the text; 1 is the most frequent."),
-    "share": Column(
-        "share", "Share of the true tokens; for an outlier dimension, of the positions where it is extreme."
-    ),
+    "share": Column("share", "Share of the true tokens; for an outlier dimension, of positions where it is extreme."),
     "predicted": Column("predicted", "Mean probability that the model gives to the band as a whole."),
     "nll": Column("NLL, nats", "Mean negative log-likelihood of the band's true tokens."),
     "calibration_error": Column("calibration error", "Calibration error of the band's probability, in ten bins."),
     "delta_calibration_error": Column("Δ calibration error", "Difference from λ = 1."),
-    "calibration_floor": Column(
-        "calibration error, floor", "The error by chance if tokens were drawn from the predictions themselves."
-    ),
+    "calibration_floor": Column("calibration error, floor", "The error if tokens were drawn from the predictions."),
     "mean": Column("mean", "Mean of the dimension of the head's input."),
     "part": Column(
         "kept",

@@ -11,9 +11,7 @@ MEANINGS = COMMON | {
     "null_95": Column("|cosine| by chance", "The 95th percentile of |cosine| between random directions."),
     "of_a": Column("about 1", "What the first direction describes: word frequency, output embeddings or attention."),
     "of_b": Column("about 2", "What the second direction describes."),
-    "by_construction": Column(
-        "by construction?", "Whether they are related whatever the model has learnt; such pairs are not tested."
-    ),
+    "by_construction": Column("by construction?", "Whether they are related in any model; such pairs are not tested."),
     "n_dims_a": Column("dimensions 1", "Number of dimensions of the first subspace."),
     "n_dims_b": Column("dimensions 2", "Number of dimensions of the second subspace."),
     "overlap": Column("overlap", "Mean squared cosine of the principal angles; 1 if the smaller lies in the larger."),

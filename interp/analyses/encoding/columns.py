@@ -27,9 +27,7 @@ MEANINGS = COMMON | {
     "corr2": Column("squared correlation", "Squared correlation of the prediction with −log α over types."),
     "r2_corrected": Column("R², corrected", "R² without the bias that comes from finitely many positions."),
     "beyond": Column("fit minus this", "R² of the fit minus that of the prediction without a fit."),
-    "beyond_corrected": Column(
-        "fit minus this, corrected", "This difference without the bias that comes from finitely many positions."
-    ),
+    "beyond_corrected": Column("fit minus this, corrected", "The same without the bias from finitely many positions."),
     "median_variance": Column("Var(log p)", "Median over types of the variance of log p over positions."),
     "r2": Column("R²", "Share of the variance over types that the regression explains."),
     "adj_r2": Column("adjusted R²", "R² adjusted for the number of dimensions."),
@@ -40,18 +38,12 @@ MEANINGS = COMMON | {
     "predicted": Column("predicted −log α", "Value that the regression predicts for the token."),
     "pc1": Column("axis 1", "Coordinate of the output embedding on its first principal axis."),
     "pc2": Column("axis 2", "Coordinate of the output embedding on its second principal axis."),
-    "basis": Column(
-        "basis", "Whether dimensions of W_U are removed, or the principal axes of its columns.", BASIS_WORD
-    ),
+    "basis": Column("basis", "Whether dimensions of W_U or principal axes of its columns are removed.", BASIS_WORD),
     "slope": Column("slope", "Coefficient of the dimension in the regression."),
     "standardised_slope": Column("slope × SD", "Coefficient times the SD of the dimension over types."),
     "spearman_shuffled": Column("ρ, α shuffled", "The same correlation with the values of α in random order."),
-    "explained_variance": Column(
-        "variance", "Share of the variance of the output embeddings that lies along the axis."
-    ),
-    "r2_of_whole": Column(
-        "R² on the whole text", "How well the fit to the smaller text predicts −log α of the whole text."
-    ),
+    "explained_variance": Column("variance", "Share of the variance of the output embeddings along the axis."),
+    "r2_of_whole": Column("R² on the whole text", "How well the fit to the smaller text predicts −log α of the whole."),
     "order": Column("order", "Order in which dimensions are removed.", ORDER_WORD),
     "fraction": Column("removed", "Fraction of the dimensions that are removed."),
     "kl": Column("KL, nats", "Mean KL divergence between the predictions with all dimensions and those without."),
@@ -81,14 +73,10 @@ MEANINGS = COMMON | {
     "logit_var": Column("logit variance", "Variance over the vocabulary of the cosine of w_out with the unembedding."),
     "mean_activation": Column("mean activation", "Mean over the text."),
     "delta_loss": Column("Δloss, nats", "Change of the loss when the neuron is set to its mean."),
-    "delta_entropy": Column(
-        "Δentropy, nats", "Change of the entropy of predictions when the neuron is set to its mean."
-    ),
+    "delta_entropy": Column("Δentropy, nats", "Change of the predictions' entropy when the neuron is set to its mean."),
     "delta_kl_unigram": Column("ΔKL(p‖u), nats", "Change of the distance between predictions and word frequency."),
-    "delta_loss_frozen": Column("Δloss, norm frozen, nats", "The same with the scale of the final norm held fixed."),
-    "delta_entropy_frozen": Column(
-        "Δentropy, norm frozen, nats", "The same with the scale of the final norm held fixed."
-    ),
+    "delta_loss_frozen": Column("Δloss, norm frozen, nats", "The same with the scale of the final norm fixed."),
+    "delta_entropy_frozen": Column("Δentropy, norm frozen, nats", "The same with the scale of the final norm fixed."),
     "through_unigram": Column("through log u", "Part of Δloss due to the change of the logits along log u."),
     "exact": Column("exact?", "Whether the effect is computed exactly, rather than to second order."),
     "step": Column("step", "Training step."),

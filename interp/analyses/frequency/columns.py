@@ -5,18 +5,14 @@ from interp.results.columns import COMMON, Column
 __all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "kl_corrected": Column(
-        "KL, corrected, nats", "KL(u‖q) without the bias that comes from averaging over finitely many positions."
-    ),
+    "kl_corrected": Column("KL, corrected, nats", "KL(u‖q) without the bias that comes from finitely many positions."),
     "js_corrected": Column("JS, corrected, nats", "JS without the bias that comes from finitely many positions."),
     "kl_model_unigram": Column("KL(q‖u), nats", "The divergence in the other direction, over types with u > 0."),
     "dropped_mass": Column("mass left out", "Probability that q gives to types that are not in the counts."),
     "delta_perplexity": Column("Δ perplexity", "Difference from λ = 1."),
     "balanced_nll": Column("balanced NLL, nats", "Negative log-likelihood, averaged over types rather than tokens."),
     "n_balanced": Column("types averaged", "Types of which u promises at least five among the scored tokens."),
-    "n_absent": Column(
-        "of them absent", "Types that were promised and do not occur; the balanced NLL leaves them out."
-    ),
+    "n_absent": Column("of them absent", "Types promised that do not occur; the balanced NLL leaves them out."),
     "count": Column("count", "How often the token occurs in the counts that define u."),
     "unigram": Column("u", "Relative frequency of the token in the counts."),
     "projection_ln": Column("b_LN W_U, nats", "What b_LN adds to the token's logit."),

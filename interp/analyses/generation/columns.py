@@ -17,15 +17,11 @@ MEANINGS = COMMON | {
     "text": Column("text", "The continuation."),
     "token_ids": Column("token ids", "The continuation as token ids."),
     "diversity_se": Column("SE of diversity", "Standard error of the diversity over texts, by the jackknife."),
-    "perplexity": Column(
-        "perplexity", "Of the model with b_LN (or E[h]) scaled, on the text of the prompts, whatever the decoder."
-    ),
+    "perplexity": Column("perplexity", "Of the model with b_LN (or E[h]) scaled, on the text of the prompts."),
     "mauve_mean": Column("MAUVE", "Similarity to human text, at most 1; mean over seeds of the clustering."),
     "mauve_sd": Column("SD of MAUVE", "Standard deviation over seeds of the clustering."),
     "gain": Column("gain", "MAUVE of half of the prompts at the λ that is best on the others, minus that at λ = 1."),
-    "frequent_share": Column(
-        "frequent tokens", "Share of tokens that belong to the types making up half of the corpus."
-    ),
+    "frequent_share": Column("frequent tokens", "Share of tokens of the types that make up half of the corpus."),
     "measure": Column("measure", "Measure of the texts.", {"frequent_share": "frequent tokens", "mauve": "MAUVE"}),
     "value": Column("value", "Value of the measure at this λ."),
     "difference": Column("difference", "Difference from λ = 1, with the same prompts."),

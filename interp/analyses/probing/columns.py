@@ -23,9 +23,7 @@ _SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matche
 MEANINGS = COMMON | {
     "scale": Column("SD", "Standard deviation of the dimension over training sentences; ∞ for a constant one."),
     "accuracy": Column("accuracy", "Share of test sentences, or of test pairs, that are judged correctly."),
-    "model_accuracy": Column(
-        "model's own accuracy", "Share of all pairs in which the model gives the good sentence the higher score."
-    ),
+    "model_accuracy": Column("model's own accuracy", "Share of all pairs whose good sentence it scores higher."),
     "n_judged": Column("judged", "Number of pairs behind the model's own accuracy."),
     "model_accuracy_test": Column("its accuracy, test pairs", "The same share of the test pairs alone."),
     "n_judged_test": Column("judged, test pairs", "Number of test pairs behind that."),
@@ -45,9 +43,7 @@ MEANINGS = COMMON | {
     "k": Column("k", "Number of dimensions."),
     "control": Column("control", "none; labels flipped; random basis; or untrained model.", _CONTROL_WORD),
     "pair_accuracy": Column("pair accuracy", "Share of test pairs in which the good sentence scores higher."),
-    "validation_accuracy": Column(
-        "validation accuracy", "Accuracy on the pairs used for choosing, not those used for testing."
-    ),
+    "validation_accuracy": Column("validation accuracy", "Accuracy on the pairs that are used for choosing only."),
     "n_open": Column("open gates", "Number of dimensions that the probe reads."),
     "open_fraction": Column("open fraction", "Share of dimensions that the probe reads."),
     "n_test": Column("test sentences", "Number of test sentences; pairs that share a sentence count as one pair."),
@@ -55,9 +51,7 @@ MEANINGS = COMMON | {
     "t": Column("t", "Welch's t statistic."),
     "gate": Column("gate", "0: closed; 1: open."),
     "weight": Column("weight", "Weight of the dimension in the probe."),
-    "ratio": Column(
-        "random per top dimension", "How many random dimensions per top dimension reach the same accuracy."
-    ),
+    "ratio": Column("random per top dimension", "How many random dimensions per top one reach the same accuracy."),
     "top_accuracy": Column("accuracy of the top", "Accuracy of a probe of the top 1 % of dimensions."),
     "censored": Column("lower bound?", "Whether all remaining dimensions together do not reach it."),
     "spearman_max": Column("largest possible ρ", "The largest rank correlation possible with so few open gates."),
@@ -69,9 +63,7 @@ MEANINGS = COMMON | {
     "train_task": Column("trained on", "Task on which the probe was trained."),
     "test_task": Column("tested on", "Task whose test pairs the probe reads."),
     "trained_on": Column("trained on", "Which other tasks the probe was trained on.", TRAINED_ON),
-    "set": Column(
-        "removed", "The neurons found, or control neurons: random, or matched in magnitude or perplexity.", _SET_WORD
-    ),
+    "set": Column("removed", "The neurons found, or controls: random, or matched in size or perplexity.", _SET_WORD),
     "n_neurons": Column("neurons", "Number of neurons removed."),
     "magnitude": Column("RMS", "Root mean square, mean over the neurons."),
     "accuracy_before": Column("before", "The model's own accuracy on the pairs before the removal."),
@@ -81,11 +73,9 @@ MEANINGS = COMMON | {
     "log_probability_before": Column("log p, before, nats", "Mean log-probability of a sentence, before."),
     "log_probability_after": Column("log p, after, nats", "Mean log-probability of a sentence, after."),
     "change": Column("change", "Change of the model's own accuracy, mean over tasks."),
-    "margin": Column(
-        "change of margin, nats", "Change of the mean difference between the scores of the two sentences."
-    ),
+    "margin": Column("change of margin, nats", "Change of the mean difference between scores of the two sentences."),
     "below_every_match": Column(
-        "below every match", "Number of tasks where accuracy falls further than without any matched neurons."
+        "below every match", "Tasks where accuracy falls further than without any matched set."
     ),
     "mean": Column("mean", "Mean of the dimension over training sentences."),
     "top_low": Column("accuracy of the top, low", "Lower end of the accuracy of the top, one-sided at 99 %."),

@@ -25,9 +25,7 @@ MEANINGS = COMMON | {
     "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),
     "massive": Column("massive?", "Whether the dimension has a massive activation in that state."),
     "component": Column("written by", "Embeddings, attention or MLP; earlier: present before tracking began."),
-    "added": Column(
-        "added", "What the component adds, mean over activations; positive if it has the activation's sign."
-    ),
+    "added": Column("added", "What the component adds, mean over activations; positive with the activation's sign."),
 }
 IN_PAPER = {"heads": ["layer", "head", "first_position", "attention", "rate", "gap", "by_direction", "by_norm"]}
 """The columns that wide tables have in a paper, unless others are named."""
