@@ -198,7 +198,8 @@ class Observer:
 
     def commit(self) -> None:
         """Merge the scratch memory into the state."""
-        starts = [group for _, group, *_ in (*self._by_group, *self._at_places)]
+        starts = [group for _, group in self._by_group]
+        starts += [group for _, group, _, _ in self._at_places]
         for _, present, _ in self._of_groups:
             starts += present.tolist()
         if starts:
