@@ -68,7 +68,8 @@ def _perplexity(model: Model, batches: Batches, bos: int) -> dict[str, float] | 
 def _rows(batches: Batches) -> Iterator[list[int]]:
     """The token ids of each row, in the order of the corpus if that is known."""
     if batches.rows is not None:
-        yield from (row.ids.tolist() for row in batches.rows())
+        for row in batches.rows():
+            yield row.ids.tolist()
         return
     for batch in batches:
         for tokens, mask in zip(batch.tokens, batch.mask, strict=True):

@@ -9,7 +9,8 @@ shape and the size of a batch (`interp.models.footprint`). The C library keeps a
 takes, up to a quarter of a GiB, because pieces below 32 MiB are not returned to the system individually.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -110,8 +111,7 @@ class Setup:
     @property
     def available(self) -> int:
         """The memory that is available for it."""
-        gpus = own_gpus() if self.spread else []
-        return sum(memory.available(f"cuda:{gpu}") for gpu in gpus) if gpus else memory.available(self.device)
+        return sum(map(memory.available, _devices(self.device, self.spread)))
 
     @property
     def itemsize(self) -> int:
@@ -136,6 +136,12 @@ class Setup:
         return (self.backend, self.device) == ("bridge", "cpu") and self.dtype == self.shape.dtype("auto")
 
 
+def _devices(device: str, spread: bool) -> list[str]:
+    """The devices of a model: all GPUs of the process if it is spread over them."""
+    gpus = own_gpus() if spread else []
+    return [f"cuda:{gpu}" for gpu in gpus] or [device]
+
+
 def setup(name: str, options: Mapping[str, Any]) -> Setup:
     """Determine how a model is run with these options, which are those of an analysis and of
     `interp.analyses.options.ModelOptions`.
@@ -157,8 +163,7 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
         check_device_map(options["device_map"], options.get("device"), options.get("backend"))
     device = str(find_device(options.get("device")))
     context = model_shape.row(options.get("context"))
-    gpus = own_gpus() if spread else []
-    devices = [f"cuda:{gpu}" for gpu in gpus] or [device]
+    devices = _devices(device, spread)
     share = model_shape.weights_bytes(dtype, backend) // len(devices)
     room = room_for_batches(dict.fromkeys(devices, share))
     rows = options.get("batch_size") or default_rows(model_shape, context, itemsize=dtype.itemsize, room=room)
@@ -166,6 +171,11 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
     source = model_directory(name, weights=False)
     converted = options.get("adapter") is not None or (source is not None and is_gguf(source))
     return Setup(shape=model_shape, spread=spread, converted=converted, **settings)
+
+
+def _with_freed(n_bytes: float) -> float:
+    """Bytes with the freed memory that the C library keeps."""
+    return n_bytes + min(n_bytes, _KEPT)
 
 
 @dataclass(frozen=True)
@@ -184,10 +194,11 @@ class Budget:
         """Every pass over a text, each as the list of the analyses' passes that share it. Equal ones are one, because
         equal observers are filled once."""
         groups: dict[tuple[int, str], list[Pass]] = {}
-        for reading in (reading for cost in self.costs.values() for reading in cost.passes):
-            group = groups.setdefault((reading.step, reading.text), [])
-            if reading not in group:
-                group.append(reading)
+        for cost in self.costs.values():
+            for reading in cost.passes:
+                group = groups.setdefault((reading.step, reading.text), [])
+                if reading not in group:
+                    group.append(reading)
         return list(groups.values())
 
     @property
@@ -207,13 +218,13 @@ class Budget:
     @property
     def reading(self) -> int:
         """The bytes of the largest step. Passes that are asked for together hold their sums at the same time."""
-        steps: dict[int, list[list[Pass]]] = {}
+        sums: Counter[int] = Counter()
+        working: Counter[int] = Counter()
         for group in self.passes:
-            steps.setdefault(group[0].step, []).append(group)
-        sums = {
-            step: sum(part.sums + part.copies for group in groups for part in group) for step, groups in steps.items()
-        }
-        return max((sums[step] + max(map(self._held_bytes, groups)) for step, groups in steps.items()), default=0)
+            step = group[0].step
+            sums[step] += sum(part.sums + part.copies for part in group)
+            working[step] = max(working[step], self._held_bytes(group))
+        return max((sums + working).values(), default=0)
 
     @property
     def between(self) -> int:
@@ -258,16 +269,16 @@ class Budget:
         run = self.run
         rows, context = self._batch_shape(group)
         tokens = rows * context
-
-        def with_work(parts: Iterable[Pass], block_bytes: int = 0) -> float:
-            n_bytes = block_bytes + max((self._working_bytes(part, tokens) for part in parts), default=0.0)
-            return float(n_bytes + min(n_bytes, _KEPT))
-
-        at_head = [part for part in group if part.head]
-        in_block = run.shape.block_bytes(rows, context, run.itemsize)
-        block = with_work((part for part in group if not part.head), in_block)
-        share = max((part.share for part in at_head), default=0.0)
-        head = run.shape.head_bytes(share * tokens, run.itemsize) + with_work(at_head)
+        in_block = at_head = share = 0.0
+        for part in group:
+            working = self._working_bytes(part, tokens)
+            if part.head:
+                at_head = max(at_head, working)
+                share = max(share, part.share)
+            else:
+                in_block = max(in_block, working)
+        block = _with_freed(run.shape.block_bytes(rows, context, run.itemsize) + in_block)
+        head = run.shape.head_bytes(share * tokens, run.itemsize) + _with_freed(at_head)
         return round(sum(part.sums for part in group) + max(block, head))
 
     def _working_bytes(self, part: Pass, tokens: int) -> float:
@@ -275,13 +286,18 @@ class Budget:
         return float(part.per_token * tokens + part.per_batch + part.per_logit * logits)
 
     def _batch_shape(self, group: Sequence[Pass]) -> tuple[int, int]:
-        return next((part.size for part in group if part.size), (self.run.rows, self.run.context))
+        for part in group:
+            if part.size:
+                return part.size
+        return self.run.rows, self.run.context
 
     def _operations(self, group: Sequence[Pass]) -> float:
         sizes = self.run.shape
-        share = max((part.share for part in group if part.head), default=0.0)
+        share = measures = 0.0
+        for part in group:
+            measures += part.flops * (part.share if part.head else 1)
+            share = max(share, part.share if part.head else 0.0)
         head = 2.0 * share * sizes.d_model * sizes.d_vocab
-        measures = sum(part.flops * (part.share if part.head else 1) for part in group)
         return float(sizes.forward + sizes.attention(self._batch_shape(group)[1]) + head + measures)
 
     @property
@@ -303,10 +319,13 @@ class Budget:
             least = replace(self, run=replace(self.run, **change)).needed
             if least <= available:
                 kinds = {"rows": "batch_size", "context": "context"}
-                advice = {self.names[kinds[name]]: value for name, value in change.items()}
-                flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
-                values["advice"] = advice
-                return f"does not fit: {compared}; try {flags}", values
+                values["advice"] = {}
+                flags = ""
+                for name, value in change.items():
+                    option = self.names[kinds[name]]
+                    values["advice"][option] = value
+                    flags += f" --{option.replace('_', '-')} {value}"
+                return f"does not fit: {compared}; try{flags}", values
         memory_words = (
             f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
         )
@@ -318,10 +337,11 @@ class Budget:
         run = self.run
         least = {"rows": 1} if "batch_size" in self.names else {}
         if least:
-            yield from ({"rows": 2**power} for power in reversed(range((run.rows - 1).bit_length())))
+            for power in reversed(range((run.rows - 1).bit_length())):
+                yield {"rows": 2**power}
         if "context" in self.names:
-            contexts = range((run.context - 1) // _STEP * _STEP, 0, -_STEP)
-            yield from (dict(least, context=context) for context in contexts)
+            for context in range((run.context - 1) // _STEP * _STEP, 0, -_STEP):
+                yield dict(least, context=context)
 
     def _lighter_advice(self, available: int) -> str:
         """The setting with which the weights take less memory, if there is one."""
@@ -361,11 +381,13 @@ class Budget:
         lines = [
             f"{size.n_layers} layers, {size.n_heads} heads, d_model {size.d_model}, {size.d_vocab:,} types",
             weights + (", which stay in their files" if run.mapped else ""),
-            *(f"pass {number}: {self._described(group)}" for number, group in enumerate(self.passes, 1)),
-            f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token",
-            f"all passes, with attention and the prediction head: {self.flops / 1e9:,.3f} GFLOP per token",
-            *(line for cost in self.costs.values() for line in cost.lines),
         ]
+        for number, group in enumerate(self.passes, 1):
+            lines.append(f"pass {number}: {self._described(group)}")
+        lines.append(f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token")
+        lines.append(f"all passes, with attention and the prediction head: {self.flops / 1e9:,.3f} GFLOP per token")
+        for cost in self.costs.values():
+            lines.extend(cost.lines)
         parts = {
             "loading them": self.loading, "a pass": self.reading, "work between passes": self.between,
             "tables and page": self.results,

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -86,7 +87,7 @@ class Checkpoint:
             with safe_open(self.path, "pt") as file:
                 meta = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}
-            described = [meta[name] for name in ("identity", "done", "checksums")]
+            described = [meta["identity"], meta["done"], meta["checksums"]]
             checksums = json.loads(meta["checksums"])
             damaged = [name for name, value in tensors.items() if _checksum(value) != checksums[name]]
             if damaged or checksum("\0".join(described).encode()) != meta["checksum"]:
@@ -117,8 +118,10 @@ def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
     if done is None:
         return {name: pd.read_parquet(io.BytesIO(value.numpy().tobytes())) for name, value in tensors.items()}
     tables = make()
-    packed = {name: bytearray(table.to_parquet(index=False)) for name, table in tables.items()}
-    checkpoint.save({name: torch.frombuffer(content, dtype=torch.uint8) for name, content in packed.items()})
+    packed = {}
+    for name, table in tables.items():
+        packed[name] = torch.frombuffer(bytearray(table.to_parquet(index=False)), dtype=torch.uint8)
+    checkpoint.save(packed)
     return tables
 
 
@@ -131,7 +134,7 @@ def kept_each(work: Sequence[tuple[Checkpoint | None, Callable[[], Tables]]]) ->
         for number, piece in enumerate(work):
             if number in here:
                 kept(*piece)
-        distributed.meet([path for path in paths if not is_finished(path)])
+        distributed.meet(list(filterfalse(is_finished, paths)))
     return [kept(*piece) for piece in work]
 
 

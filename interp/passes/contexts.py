@@ -59,7 +59,7 @@ class LargestTokens(Observer):
         self.model = model
         self.sites = all_sites if sites is None else dict(sites)
         width = width or model.cfg.d_model
-        super().__init__(model.W_U.device, sites=[list(site) for site in self.sites.items()], width=width)
+        super().__init__(model.W_U.device, sites=list(map(list, self.sites.items())), width=width)
         self.add_states(model.cfg, self.sites, width=width)
 
     def hooks(self, batch: Batch) -> Recipe:
@@ -92,6 +92,8 @@ class LargestTokens(Observer):
                 where = divmod(place, int(self.model.cfg.n_ctx))
                 rows.append((unit, number, rank + 1, float(activations[rank]), *where))
         tokens = pd.DataFrame(rows, columns=[*CONTEXTS[:4], "row", "position"])
-        tokens = tokens.astype({name: "float64" if name == "activation" else "int64" for name in tokens})
+        types = dict.fromkeys(tokens, "int64")
+        types["activation"] = "float64"
+        tokens = tokens.astype(types)
         places = tokens[["row", "position"]].itertuples(index=False, name=None)
         return tokens[CONTEXTS[:4]].join(in_context(self.model, read, places))

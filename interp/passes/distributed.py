@@ -10,6 +10,7 @@ Batches are formed before they are divided, and part i takes batches i, i + n, â
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -124,12 +125,12 @@ def meet(missing: Sequence[Path]) -> None:
 def parts_of(path: Path) -> list[Path]:
     """Return the files of all parts of a whole, existing or not. There are as many parts as run here, or else as many
     as the division that has left most files. The list is empty if the whole is not divided."""
-    here = part()
-    pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
-    totals = [int(match[2]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))]
-    n_parts = (
-        here.of
-        if here.of > 1
-        else max(totals, key=lambda n_parts: (totals.count(n_parts) == n_parts, totals.count(n_parts)), default=0)
-    )
+    n_parts = part().of
+    if n_parts == 1:
+        pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
+        totals: Counter[int] = Counter()
+        for file in path.parent.glob("*"):
+            if match := pattern.fullmatch(file.name):
+                totals[int(match[2])] += 1
+        n_parts = max(totals, key=lambda total: (totals[total] == total, totals[total]), default=0)
     return [Part(index, n_parts, grouped=False).name(path) for index in range(n_parts)]

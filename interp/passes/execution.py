@@ -19,6 +19,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import (
     Any,
@@ -132,13 +133,14 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     as keywords (those common to all analyses last) and returns the result."""
 
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
-        shared = {item.name for item in dataclasses.fields(Options)}
+        shared = Options.__dataclass_fields__
         keywords = sorted(inspect.signature(options).parameters.values(), key=lambda option: option.name in shared)
         answer_signature = inspect.signature(answer)
         model, data, _ = answer_signature.parameters.values()
-        if twice := [option.name for option in keywords if option.name in (model.name, data.name)]:
-            problem = f"{options.__name__} has an option {twice[0]!r}, as {answer.__name__} calls one of its arguments"
-            raise ValueError(f"{problem}; give one of the two another name")
+        for option in keywords:
+            if option.name in (model.name, data.name):
+                problem = f"{options.__name__} has an option {option.name!r}, as {answer.__name__} calls an argument"
+                raise ValueError(f"{problem}; give one of the two another name")
         signature = _Signature([model, data, *keywords], return_annotation=answer_signature.return_annotation)
 
         @functools.wraps(answer)
@@ -149,7 +151,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
             return _with_caveats(bound.args[0], bound.kwargs, analysis)
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
-        passes.__doc__ = _described(answer.__doc__ or "", options, [option.name for option in keywords])
+        passes.__doc__ = _described(answer.__doc__ or "", options, keywords)
         return cast("Asked[_P, _R]", runs(passes))
 
     return decorate
@@ -178,10 +180,10 @@ def _with_caveats(model: Model, options: Mapping[str, Any], analysis: Passes[_R]
         yield readings
 
 
-def _described(doc: str, options: Any, names: Sequence[str]) -> str:
+def _described(doc: str, options: Any, keywords: Sequence[inspect.Parameter]) -> str:
     """A docstring with the options inserted before the sections on returns, errors and examples."""
     help_of = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
-    lines = [f"        {name}: {help_of[name]}" for name in names]
+    lines = [f"        {keyword.name}: {help_of[keyword.name]}" for keyword in keywords]
     head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
     return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
 
@@ -230,7 +232,7 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
     if here.of > 1 and (here.grouped or parts):
         mine = None if path is None else here.name(path)
         observe(model, part_of(batches, here.index, here.of), *observers, checkpoint=mine, **options)
-        distributed.meet([part for part in parts if not is_finished(part)])
+        distributed.meet(list(filterfalse(is_finished, parts)))
     if here.grouped:
         for observer in observers:
             observer.all_reduce()
@@ -243,11 +245,11 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
 def merged(readings: list[Reading]) -> Iterator[Reading]:
     """Merge all readings of the same batches, in order of appearance."""
     for reading in readings:
-        group = [
-            reading_alike for reading_alike in readings if reading_alike.batches.settings == reading.batches.settings
-        ]
+        settings = reading.batches.settings
+        group = [other for other in readings if other.batches.settings == settings]
         if group[0] is reading:
-            title = " + ".join(dict.fromkeys(reading_alike.what for reading_alike in group))
-            yield Reading(
-                title, reading.batches, [observer for reading_alike in group for observer in reading_alike.observers]
-            )
+            title = " + ".join(dict.fromkeys(other.what for other in group))
+            observers: list[Observer] = []
+            for other in group:
+                observers.extend(other.observers)
+            yield Reading(title, reading.batches, observers)

@@ -12,6 +12,7 @@ from interp.models.running import firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, depth, state_name, view
 from interp.passes import distributed
 from interp.passes.execution import Passes
+from interp.passes.observers import Observer
 from interp.passes.reading import feed, forward
 
 __all__ = ["Kept", "execute_from", "keep"]
@@ -65,7 +66,9 @@ def execute_from(model: Model, analysis: Passes[_R], kept_streams: Kept, edit: E
             readings = next(analysis)
         except StopIteration as end:
             return end.value
-        observers = tuple(observer for reading in readings for observer in reading.observers)
+        observers: list[Observer] = []
+        for reading in readings:
+            observers.extend(reading.observers)
         for batch, stream in kept_streams.streams:
             feed(model, batch, observers, hooks, start=(kept_streams.state, edit(stream)))
             for observer in observers:

@@ -104,6 +104,7 @@ class Observer:
         """
         check_choice("reduction", reduce, _COMBINE)
         if reduce == "groups" and _SIZE not in self.state:
+            self._n_groups = shape[0]
             self.add_state(_SIZE, (), "max")
         self.state[name] = _filled(shape, _NEUTRAL[reduce], self.device)
         self.reductions[name] = reduce
@@ -122,9 +123,12 @@ class Observer:
     def n_bytes(cls, cfg: Any, each: Iterable[Any] = (), /, **sizes: int | None) -> int:
         """Count the bytes of these tensors, for `add_states` with the same arguments and no model. A
         `interp.models.shapes.Shape` will do as a config."""
-        tensors = list(_declared(cls, cfg, each, sizes))
-        has_groups = any(reduction == "groups" for _, reduction, _ in tensors)
-        return 8 * (sum(math.prod(shape) for *_, shape in tensors) + has_groups)
+        n_numbers = 0
+        has_groups = False
+        for _, reduction, shape in _declared(cls, cfg, each, sizes):
+            n_numbers += math.prod(shape)
+            has_groups = has_groups or reduction == "groups"
+        return 8 * (n_numbers + has_groups)
 
     @property
     def is_empty(self) -> bool:
@@ -188,8 +192,7 @@ class Observer:
 
     def _size_for(self, stretches: Iterable[int]) -> int:
         """How many stretches a group needs for all of these to be in a group."""
-        n_groups = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
-        return groups.fitting(max(stretches), n_groups, self.stretches_per_group)
+        return groups.fitting(max(stretches), self._n_groups, self.stretches_per_group)
 
     @property
     def stretches_per_group(self) -> int:
@@ -274,7 +277,8 @@ def _declared(
     observer: type[Observer], cfg: Any, each: Iterable[Any], sizes: Mapping[str, int | None]
 ) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """The tensors of an observer's `axes`: name, reduction and shape."""
-    sizes = {"groups": groups.MOST, **sizes}
+    sizes = dict(sizes)
+    sizes.setdefault("groups", groups.MOST)
     items = list(each)
     for part in reversed(observer.__mro__):
         for name, described in vars(part).get("axes", {}).items():
@@ -282,7 +286,8 @@ def _declared(
             reduction = reduction or ("groups" if axes.startswith("groups") else "sum")
             shape = [_length(axis, cfg, sizes) for axis in axes.split()]
             if None not in shape:
-                yield from ((name.format(item), reduction, tuple(shape)) for item in (items if "{}" in name else [""]))
+                for item in items if "{}" in name else [""]:
+                    yield name.format(item), reduction, tuple(shape)
 
 
 def _length(axis: str, cfg: Any, sizes: Mapping[str, int | None]) -> Any:
@@ -312,12 +317,13 @@ def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]
         finite = np.where(np.isfinite(flat), flat, 0.0)
         not_finite = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
     directions = _directions(flat.size) if flat.size < _KEPT else _directions.__wrapped__(flat.size)
-    projections = [[float(r @ finite), float(r[: len(not_finite)] @ not_finite)] for r in directions]
+    projections = []
+    for direction in directions:
+        projections.append([float(direction @ finite), float(direction[: len(not_finite)] @ not_finite)])
     return {"shape": list(numbers.shape), "projections": projections}
 
 
 @functools.lru_cache(maxsize=1)
-def _directions(size: int) -> list[Float[np.ndarray, " size"]]:
+def _directions(size: int) -> Float[np.ndarray, "4 size"]:
     """What numbers are projected on."""
-    rng = np.random.default_rng(0)
-    return [rng.standard_normal(size) for _ in range(4)]
+    return np.random.default_rng(0).standard_normal((4, size))

@@ -75,8 +75,9 @@ def observe(
         raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
     check_attention_weights(model)
     check_batches(model, batches)
-    if any(getattr(observer, "model", model) is not model for observer in observers):
-        raise ValueError("an observer was made for another model; make it with this one")
+    for observer in observers:
+        if getattr(observer, "model", model) is not model:
+            raise ValueError("an observer was made for another model; make it with this one")
     start, saved_run = 0, None
     if checkpoint is not None:
         described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
@@ -93,8 +94,11 @@ def observe(
 
     def save(done: int | None = None) -> None:
         if saved_run is not None:
-            numbered = enumerate(observers)
-            saved_run.save({f"{i}.{name}": value for i, x in numbered for name, value in x.state.items()}, done)
+            tensors = {}
+            for number, observer in enumerate(observers):
+                for name, value in observer.state.items():
+                    tensors[f"{number}.{name}"] = value
+            saved_run.save(tensors, done)
 
     done = start
     hooks = hooks_of_others(model)
@@ -125,7 +129,7 @@ def observe(
 def feed(
     model: Model,
     batch: Batch,
-    observers: tuple[Observer, ...],
+    observers: Sequence[Observer],
     hooks: HooksOfOthers,
     start: _Start | None = None,
 ) -> None:
@@ -141,8 +145,10 @@ def feed(
             for rows, part in _parts(batch, LOGITS_AT_ONCE // model.W_U.shape[1]):
                 feed(model, part, observers, hooks, (model.cfg.n_layers, part.select(resid[rows])[None]))
         else:
-            recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
-            _run(model, batch, recipe, hooks, start)
+            recipe: Recipe = []
+            for observer in observers:
+                recipe.extend(observer.hooks(batch))
+            _run(model, batch, resolved(model, recipe), hooks, start)
     except BaseException:
         for observer in observers:
             observer.discard()

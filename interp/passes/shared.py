@@ -64,9 +64,10 @@ def plan(model: Model, batches: Batches, observers: Sequence[Observer], filled: 
     """
     if active_hooks(model):
         return Plan(list(observers), [])
-    sources: list[tuple[_Key, Observer | Filled]] = [
-        (record.key, record) for record in filled if record.settings == batches.settings
-    ]
+    sources: list[tuple[_Key, Observer | Filled]] = []
+    for record in filled:
+        if record.settings == batches.settings:
+            sources.append((record.key, record))
     reading: list[Observer] = []
     copies: list[tuple[Observer, Observer | Filled]] = []
     for observer in observers:
@@ -82,11 +83,11 @@ def plan(model: Model, batches: Batches, observers: Sequence[Observer], filled: 
 
 def remember(batches: Batches, observers: Sequence[Observer]) -> list[Filled]:
     """Return what a later pass may use of these observers, which were filled from these batches."""
-    return [
-        Filled(batches.settings, _key(observer), dict(observer.state))
-        for observer in observers
-        if sum(value.nbytes for value in observer.state.values()) <= MOST_BYTES
-    ]
+    records = []
+    for observer in observers:
+        if sum(value.nbytes for value in observer.state.values()) <= MOST_BYTES:
+            records.append(Filled(batches.settings, _key(observer), dict(observer.state)))
+    return records
 
 
 def _key(observer: Observer) -> _Key:
