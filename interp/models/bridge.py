@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.models.hooked import DECODER_NAMES
 from interp.models.rotary import Halves, Pairs
-from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotation, Site, View
+from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotation, Site, View, settings_of
 
 __all__ = ["Bridge", "EncoderDecoder", "why_not_linear"]
 
@@ -83,13 +83,16 @@ class Bridge(View):
 
     @property
     def d_mlp(self) -> int | None:
-        matrices = [getattr(getattr(block, "mlp", None), "W_out", None) for block in self.model.blocks]
-        widths = {None if matrix is None else matrix.shape[0] for matrix in matrices}
+        widths = set()
+        for block in self.model.blocks:
+            matrix = getattr(getattr(block, "mlp", None), "W_out", None)
+            widths.add(None if matrix is None else matrix.shape[0])
         return widths.pop() if len(widths) == 1 else None
 
     def live_head(self) -> HeadTensors:
         final = self._final_norm
-        gamma, bias = (_tensor(final, name) for name in ("weight", "bias"))
+        gamma = _tensor(final, "weight")
+        bias = _tensor(final, "bias")
         if gamma is not None and self._offset:
             gamma = 1 + gamma
         norm: FinalNorm = None if final is None else "layer" if bias is not None else "layer without bias"
@@ -98,7 +101,8 @@ class Bridge(View):
         if self.model._weights_processed and gamma is not None and bool((gamma == 1).all()):
             norm = "folded rms" if norm == "rms" else "folded"
         dense = self.model.mlm_head if self.encoder else None
-        multiplied, divided = (getattr(self._config, name, None) for name in ("logit_scale", "logits_scaling"))
+        multiplied = getattr(self._config, "logit_scale", None)
+        divided = getattr(self._config, "logits_scaling", None)
         tensors = {
             "b_U": self.model.b_U if self.encoder or self.model.b_U.any() else None,  # BART's final_logits_bias
             "gamma": gamma,
@@ -107,6 +111,8 @@ class Bridge(View):
             "b_fc": None if dense is None else dense.bias,
         }
         W_U = self.model.W_U
+        for name, tensor in tensors.items():
+            tensors[name] = None if tensor is None else tensor.to(W_U.device)
         return HeadTensors(
             unscaled=W_U,
             norm=norm,
@@ -114,7 +120,7 @@ class Bridge(View):
             had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
             scale=float(multiplied or 1) / float(divided or 1),
             cap=getattr(self._config, "final_logit_softcapping", None),
-            **{name: None if tensor is None else tensor.to(W_U.device) for name, tensor in tensors.items()},
+            **tensors,
         )
 
     @property
@@ -131,7 +137,8 @@ class Bridge(View):
             raise ValueError(f"layer {layer} of this model has no attention")
         attn = self.model.blocks[layer].attn
         norm = self._norm_before(layer)
-        gamma, bias = (_tensor(norm, name) for name in ("weight", "bias"))
+        gamma = _tensor(norm, "weight")
+        bias = _tensor(norm, "bias")
         W_K, b_K = attn.W_K, attn.b_K
         return Attention(
             W_Q=attn.W_Q,
@@ -202,8 +209,11 @@ class Bridge(View):
         """Return parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise
         those of transformers, without what the bridge adds."""
         hooked = list(self._hooked_parameters()) if self._kind in _HOOKED else []
-        yield from ((name, value) for name, value in hooked if "b_" not in name or value.any())
-        named = {value.untyped_storage().data_ptr() for _, value in hooked}
+        named = set()
+        for name, value in hooked:
+            named.add(value.untyped_storage().data_ptr())
+            if "b_" not in name or value.any():
+                yield name, value
         for name, parameter in self.wrapped.named_parameters():
             name = name.replace("._original_component", "")
             added = ".qkv." in name or (name == "lm_head.bias" and not parameter.any())
@@ -227,8 +237,10 @@ class Bridge(View):
         modules.append(("mlm_head.ln" if self.encoder else "ln_final", self._final_norm, ("w", "b")))
         modules.append(("unembed", model, ("W_U", "b_U")))
         for path, module, leaves in modules:
-            tensors = ((leaf, _tensor(module, leaf)) for leaf in leaves)
-            yield from ((f"{path}.{leaf}", tensor.detach()) for leaf, tensor in tensors if tensor is not None)
+            for leaf in leaves:
+                tensor = _tensor(module, leaf)
+                if tensor is not None:
+                    yield f"{path}.{leaf}", tensor.detach()
         if self.encoder:
             types = self.wrapped.base_model.embeddings.token_type_embeddings
             yield "embed.token_type_embed.W_token_type", types.weight.detach()
@@ -238,11 +250,11 @@ class Bridge(View):
             yield "mlm_head.b", model.mlm_head.bias.detach()
 
     def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS
-        }
-        attentions = [getattr(getattr(block, "attn", None), "original_component", None) for block in self.model.blocks]
-        config["scales"] = [str(getattr(attention, "scaling", None)) for attention in attentions]
+        config = settings_of(self._config, _NOT_OF_THE_PASS)
+        config["scales"] = []
+        for block in self.model.blocks:
+            attention = getattr(getattr(block, "attn", None), "original_component", None)
+            config["scales"].append(str(getattr(attention, "scaling", None)))
         return config
 
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
@@ -306,7 +318,7 @@ class EncoderDecoder(Bridge):
         return self.wrapped(batch.source, attention_mask=batch.source_mask, **options).logits
 
     def config(self) -> dict[str, Any]:
-        return {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
+        return settings_of(self._config, _NOT_OF_THE_PASS)
 
 
 def why_not_linear(config: Any, attn: Any) -> Iterator[str]:

@@ -148,8 +148,8 @@ def joint_edit(
     model: Model, names: Sequence[str], function: Callable[..., Any], *, parts: Iterable[torch.nn.Module] = ()
 ) -> list[Edit]:
     """Apply `jointly` to one model: a `Reading` at each hook point but the last, where the `Edit` is."""
-    *reads, edit = [keep for _, keep in jointly(names, function)]
-    readings = [Reading(model, name, keep) for name, keep in zip(names[:-1], reads, strict=True)]
+    *reads, (_, edit) = jointly(names, function)
+    readings = [Reading(model, name, keep) for name, (_, keep) in zip(names[:-1], reads, strict=True)]
     return [*readings, Edit(model, names[-1], edit, parts=parts)]
 
 

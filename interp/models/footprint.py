@@ -5,6 +5,7 @@
 `interp.passes.budget` adds what analyses hold. `interp.corpora.batches` and `interp.load` also use this module.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -110,11 +111,14 @@ def widths(model: Model) -> Widths:
 
 def weights_of(model: Model) -> dict[str, int]:
     """Count the bytes of a model's parameters on each device. Shared memory counts once."""
-    storages = {weight.untyped_storage().data_ptr(): (str(weight.device), weight) for weight in model.parameters()}
-    sizes: dict[str, int] = {}
-    for device, parameter in storages.values():
-        sizes[device] = sizes.get(device, 0) + parameter.untyped_storage().nbytes()
-    return sizes
+    storages = set()
+    sizes: Counter[str] = Counter()
+    for parameter in model.parameters():
+        storage = parameter.untyped_storage()
+        if storage.data_ptr() not in storages:
+            storages.add(storage.data_ptr())
+            sizes[str(parameter.device)] += storage.nbytes()
+    return dict(sizes)
 
 
 def room_for_batches(weights: Mapping[str, int]) -> float:

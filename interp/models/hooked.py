@@ -9,14 +9,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.models import rotary
-from interp.models.views import Attention, HeadTensors, Read, Site, View
+from interp.models.views import Attention, HeadTensors, Read, Site, View, settings_of
 
 __all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder", "NoHead"]
 
-_OF_ATTENTION: dict[Site, str] = {
-    site: f"blocks.{{layer}}.attn.hook_{site}" for site in ("q", "k", "v", "attn_scores", "pattern", "z")
-}
-_OF_BOTH: dict[Site, str] = _OF_ATTENTION | {
+_OF_BOTH: dict[Site, str] = {
+    "q": "blocks.{layer}.attn.hook_q",
+    "k": "blocks.{layer}.attn.hook_k",
+    "v": "blocks.{layer}.attn.hook_v",
+    "attn_scores": "blocks.{layer}.attn.hook_attn_scores",
+    "pattern": "blocks.{layer}.attn.hook_pattern",
+    "z": "blocks.{layer}.attn.hook_z",
     "resid_pre": "blocks.{layer}.hook_resid_pre",
     "rotated_q": "blocks.{layer}.attn.hook_rot_q",
     "attn_out": "blocks.{layer}.hook_attn_out",
@@ -25,18 +28,16 @@ _OF_BOTH: dict[Site, str] = _OF_ATTENTION | {
     "head_input": "unembed.hook_in",
     "logits": "unembed.hook_out",
 }
-DECODER_NAMES: dict[Site, str] = _OF_BOTH | {
-    "embed": "blocks.0.hook_resid_pre",
-    "resid_post": "blocks.{layer}.hook_resid_post",
-    "attn_input": "blocks.{layer}.ln1.hook_normalized",
-    "head_norm": "ln_final.hook_normalized",
-}
-_ENCODER_NAMES: dict[Site, str] = _OF_BOTH | {
-    "embed": "hook_full_embed",
-    "resid_post": "blocks.{layer}.hook_normalized_resid_post",
-    "attn_input": "blocks.{layer}.hook_resid_pre",
-    "head_norm": "mlm_head.ln.hook_normalized",
-}
+DECODER_NAMES = _OF_BOTH.copy()
+DECODER_NAMES["embed"] = "blocks.0.hook_resid_pre"
+DECODER_NAMES["resid_post"] = "blocks.{layer}.hook_resid_post"
+DECODER_NAMES["attn_input"] = "blocks.{layer}.ln1.hook_normalized"
+DECODER_NAMES["head_norm"] = "ln_final.hook_normalized"
+_ENCODER_NAMES = _OF_BOTH.copy()
+_ENCODER_NAMES["embed"] = "hook_full_embed"
+_ENCODER_NAMES["resid_post"] = "blocks.{layer}.hook_normalized_resid_post"
+_ENCODER_NAMES["attn_input"] = "blocks.{layer}.hook_resid_pre"
+_ENCODER_NAMES["head_norm"] = "mlm_head.ln.hook_normalized"
 _POSITIONS = {
     "alibi": "ALiBi adds a bias that belongs to no residual dimension",
     "relative_positional_bias": "relative positions add a bias that belongs to no residual dimension",
@@ -71,7 +72,6 @@ class _Hooked(View):
         attn = self.model.blocks[layer].attn
         norm = self._norm_before(layer)
         grouped = hasattr(attn, "_W_K") and not self.model.cfg.ungroup_grouped_query_attention
-        gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
         return Attention(
             W_Q=attn.W_Q,
             W_K=attn._W_K if grouped else attn.W_K,
@@ -80,8 +80,8 @@ class _Hooked(View):
             causal=not self.encoder,
             window=self.model.cfg.window_size if attn.attn_type == "local" else None,
             rotation=rotary.Hooked(attn) if self.model.cfg.positional_embedding_type == "rotary" else None,
-            gamma=gamma,
-            ln_bias=bias,
+            gamma=getattr(norm, "w", None),
+            ln_bias=getattr(norm, "b", None),
             normed_before=not self.encoder and self.model.cfg.normalization_type is not None,
             why_not=tuple(self._why_not()),
         )
@@ -92,7 +92,9 @@ class _Hooked(View):
 
     def _why_not(self) -> Iterator[str]:
         cfg = self.model.cfg
-        yield from (reason for name, reason in _OPTIONS.items() if getattr(cfg, name, None))
+        for name, reason in _OPTIONS.items():
+            if getattr(cfg, name, None):
+                yield reason
         if cfg.attn_scores_soft_cap > 0:
             yield "scores are soft-capped"
         if cfg.original_architecture in _NORMALISED_QK:
@@ -110,9 +112,7 @@ class _Hooked(View):
                 yield f"{path}.{leaf}", parameter.detach()
 
     def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            key: str(value) for key, value in self.model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS
-        }
+        config = settings_of(self.model.cfg, _NOT_OF_THE_PASS)
         config["scales"] = [float(block.attn.attn_scale) for block in self.model.blocks]
         return config
 

@@ -89,9 +89,11 @@ def n_parameters(model: Model) -> int:
         3280
     """
     parameters = dict(view(model).parameters())
-    embeddings = [parameter for name, parameter in parameters.items() if name.endswith("embed.W_E")]
     W_U = parameters.get("unembed.W_U")
-    tied = W_U is not None and any(torch.equal(W_E.to(W_U.device), W_U.T) for W_E in embeddings)
+    tied = False
+    for name, parameter in parameters.items():
+        if W_U is not None and name.endswith("embed.W_E"):
+            tied = tied or torch.equal(parameter.to(W_U.device), W_U.T)
     total = sum(parameter.numel() for parameter in parameters.values())
     return total - W_U.numel() if tied and W_U is not None else total
 

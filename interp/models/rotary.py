@@ -23,7 +23,8 @@ class Hooked(Rotation):
             return rotated
         length = vectors.shape[1]
         width = self._attn.cfg.rotary_dim
-        cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
+        cos = self._attn.rotary_cos[None, :length, None]
+        sin = self._attn.rotary_sin[None, :length, None]
         turned, unturned = vectors[..., :width], vectors[..., width:]
         return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), unturned], -1)
 
@@ -37,7 +38,9 @@ class Halves(Rotation):
     def turned(self, vectors: Tensor, sign: Literal[1, -1]) -> Tensor:
         positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
         kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
-        cos, sin = (table.to(vectors) for table in self._rotary(vectors, positions, **kind))
+        cos, sin = self._rotary(vectors, positions, **kind)
+        cos = cos.to(vectors)
+        sin = sin.to(vectors)
         heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
         columns = 2 if self._apply.__module__.endswith("gpt_oss") else 1  # columns of a head per column of the tables
         width = min(vectors.shape[-1], cos.shape[-1] * columns)
@@ -54,7 +57,7 @@ class Pairs(Rotation):
 
     def turned(self, vectors: Tensor, sign: Literal[1, -1]) -> Tensor:
         table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
-        sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
+        sin, cos = table.repeat_interleave(2, -1)[None, :, None].chunk(2, -1)
         turned, unturned = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
         perpendicular = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
         return torch.cat([turned * cos + sign * perpendicular * sin, unturned], -1)

@@ -64,12 +64,10 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
 
     with _lock_of(model):
         wrapped = view(model).wrapped
-        if wrapped is not None and any(
-            isinstance(module, torch.nn.Dropout) and module.p and module.training for module in wrapped.modules()
-        ):
-            raise RuntimeError(
-                "this model is in training mode, so dropout would give different numbers each time; call model.eval()"
-            )
+        for module in () if wrapped is None else wrapped.modules():
+            if isinstance(module, torch.nn.Dropout) and module.p and module.training:
+                problem = "this model is in training mode, so dropout would give different numbers each time"
+                raise RuntimeError(f"{problem}; call model.eval()")
         if torch.is_autocast_enabled(model.W_U.device.type):
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
@@ -113,12 +111,15 @@ def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]
     hooks: list[tuple[str, Callable[..., Any]]] = []
     points = model.hook_dict
     for point, function in recipe:
-        # a hook point of a bridge has several names
-        named = {id(points[name]): name for name in filter(point, points)} if callable(point) else {0: point}
-        names = list(named.values())
+        if callable(point):
+            # a hook point of a bridge has several names
+            names = list({id(points[name]): name for name in filter(point, points)}.values())
+        else:
+            names = [point]
         if not names or names[0] not in points:
             raise ValueError(f"this model has no hook point {point!r}; see model.hook_dict for those it has")
-        hooks += [(name, function) for name in names]
+        for name in names:
+            hooks.append((name, function))
     return hooks
 
 

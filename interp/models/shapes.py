@@ -128,7 +128,7 @@ def shape(name: str, revision: str | None = None, checkpoint: int | None = None)
     heads, d_model = size("num_attention_heads", config.num_attention_heads), size("hidden_size", config.hidden_size)
     n_key_value_heads = size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads)
     d_head = size("head_dim", getattr(config, "head_dim", None) or d_model // heads)
-    mlp = next((width for key in _MLP_WIDTHS if (width := getattr(config, key, None))), 4 * d_model)
+    mlp = _first_of(config, _MLP_WIDTHS) or 4 * d_model
     n_layers = size("num_hidden_layers", config.num_hidden_layers)
     empty = _empty(name, config)
     weights = dict(empty.named_parameters())
@@ -179,12 +179,23 @@ def _empty(name: str, config: Any) -> Any:
         raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {reason}") from error
 
 
+def _first_of(config: Any, names: Iterable[str]) -> Any:
+    """The first of these settings that a config has and that is not 0, or None."""
+    for name in names:
+        if value := getattr(config, name, None):
+            return value
+    return None
+
+
 def _active(config: Any, weights: Mapping[str, torch.Tensor]) -> float:
     """The number of weights in matrices of these that a token passes through. Of experts, only some are chosen."""
-    n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
+    n_experts = _first_of(config, _EXPERTS)
     chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
-    matrices = [(name, weight) for name, weight in weights.items() if weight.ndim > 1 and "bias" not in name]
-    return sum(weight.numel() * (chosen if ".experts." in name else 1) for name, weight in matrices)
+    total = 0.0
+    for name, weight in weights.items():
+        if weight.ndim > 1 and "bias" not in name:
+            total += weight.numel() * (chosen if ".experts." in name else 1)
+    return total
 
 
 def _biases(config: Any, names: Iterable[str]) -> Iterator[Bias]:
@@ -192,8 +203,13 @@ def _biases(config: Any, names: Iterable[str]) -> Iterator[Bias]:
     if config.model_type in MASKED:
         yield from () if headless(config) else ("ln", "fc", "last")
         return
-    outside = [name for name in names if name.endswith(".bias") and not any(map(str.isdecimal, name.split(".")))]
-    if any("norm" in name.split(".")[-2] or "ln_f" in name for name in outside if "embed" not in name):
-        yield "ln"
-    if any(name.split(".")[-2] in ("lm_head", "embed_out", "output") for name in outside):
-        yield "last"
+    biases: set[Bias] = set()
+    for name in names:
+        *path, leaf = name.split(".")
+        if leaf != "bias" or any(map(str.isdecimal, path)):  # of a block
+            continue
+        if ("norm" in path[-1] or "ln_f" in name) and "embed" not in name:
+            biases.add("ln")
+        if path[-1] in ("lm_head", "embed_out", "output"):
+            biases.add("last")
+    yield from sorted(biases, reverse=True)

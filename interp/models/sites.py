@@ -57,7 +57,8 @@ def check_model(model: object) -> None:
     if view(model).wrapped is not None:
         return
     checked: Any = model
-    stored, expected = (str(dtype).removeprefix("torch.") for dtype in (checked.W_U.dtype, checked.cfg.dtype))
+    stored = str(checked.W_U.dtype).removeprefix("torch.")
+    expected = str(checked.cfg.dtype).removeprefix("torch.")
     if stored != expected and {stored, expected} & {"float16", "bfloat16"}:
         problem = f"this model's weights are {stored}, but its config says {expected}, so it cannot run"
         raise ValueError(
@@ -149,12 +150,16 @@ def narrowing(model: Model) -> str:
 def depth(names: Iterable[str]) -> int | None:
     """Return how far a forward pass must run for every hook to fire: a number of blocks, or None for the whole
     model."""
-    reached = list(names)
-    if head_sites(reached):
+    names = list(names)
+    if head_sites(names):
         return None
-    return max((int(match[1]) + 1 for match in map(_BLOCK.match, reached) if match), default=0)
+    n_blocks = 0
+    for name in names:
+        if match := _BLOCK.match(name):
+            n_blocks = max(n_blocks, int(match[1]) + 1)
+    return n_blocks
 
 
 def head_sites(names: Iterable[str]) -> list[str]:
     """Return the hook points that are in the prediction head."""
-    return [name for name in names if _HEAD.match(name)]
+    return list(filter(_HEAD.match, names))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, SupportsInt
 
+import numpy as np
 from tokenizers import decoders, models
 
 from interp.models.sites import Model
@@ -19,8 +20,9 @@ from interp.models.sites import Model
 __all__ = ["Spelling", "special_ids", "token_names"]
 
 _KEPT = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_BYTE_LEVEL = {chr(byte): byte for byte in _KEPT}
-_BYTE_LEVEL |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)} - {*_KEPT}))}  # as GPT-2 spells bytes
+_BYTE_LEVEL = {chr(byte): byte for byte in _KEPT}  # as GPT-2 spells bytes
+for _i, _byte in enumerate(sorted({*range(256)} - {*_KEPT})):
+    _BYTE_LEVEL[chr(256 + _i)] = _byte
 _ONE_BYTE = {chr(byte): byte for byte in range(256)}  # as ByT5 does
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _VISIBLE = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
@@ -61,7 +63,7 @@ class Spelling:
 
         self._bytes: set[str] = set()
         for spelled in (_BYTE_LEVEL, _ONE_BYTE):
-            of_byte = {byte: character for character, byte in spelled.items()}
+            of_byte = dict(zip(spelled.values(), spelled, strict=True))
             tokens = [of_byte[byte] for byte in "。".encode()]
             if makes(tokens, "。"):
                 self._bytes = {*spelled}
@@ -76,13 +78,13 @@ class Spelling:
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """Return the text of each token by itself, including spaces. It is None for a special token, for an id without
         a token, and for a token with only some of the bytes of a character."""
-        return [None if token_bytes is None else _decoded(token_bytes) for token_bytes in self.said(ids)]
+        return list(map(_decoded, self.said(ids)))
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
         """Return the text of each token in its context: like `texts`, but a token with some of the bytes of a character
         gives the whole character if the other bytes are next to it."""
         row_bytes = self.said(ids)
-        texts = [None if token_bytes is None else _decoded(token_bytes) for token_bytes in row_bytes]
+        texts = list(map(_decoded, row_bytes))
         start = 0
         for parts, run in groupby(
             token_bytes is not None and text is None for token_bytes, text in zip(row_bytes, texts, strict=True)
@@ -152,7 +154,11 @@ class Spelling:
 def special_ids(tokenizer: Any) -> set[int]:
     """Return the ids of a tokenizer's special tokens, such as BOS, `[CLS]` and those of a chat template."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    return {*getattr(tokenizer, "all_special_ids", ()), *(number for number, token in added.items() if token.special)}
+    ids = set(getattr(tokenizer, "all_special_ids", ()))
+    for number, token in added.items():
+        if token.special:
+            ids.add(number)
+    return ids
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
@@ -175,7 +181,9 @@ def _joined(tokenizer: Any) -> Callable[[list[str]], str]:
     return " ".join
 
 
-def _decoded(token_bytes: bytes) -> str | None:
+def _decoded(token_bytes: bytes | None) -> str | None:
+    if token_bytes is None:
+        return None
     try:
         return token_bytes.decode()
     except UnicodeDecodeError:
@@ -193,7 +201,7 @@ def _character_length(token_bytes: bytes) -> int:
 def _characters_of(parts: Sequence[bytes]) -> list[str | None]:
     """For each of these byte strings, the characters it is a part of, or None if there are none."""
     joined = b"".join(parts)
-    owners = [number for number, part in enumerate(parts) for _ in part]
+    owners = np.repeat(np.arange(len(parts)), list(map(len, parts))).tolist()
     texts = [""] * len(parts)
     position = 0
     while position < len(joined):
@@ -209,10 +217,9 @@ def _visible_text(text: str) -> str:
     visible = text.translate(_VISIBLE)
     if not visible.isprintable():
         joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
-        visible = "".join(
-            f"<U+{ord(character):04X}>"
-            if unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
-            else character
-            for character in visible
-        )
+        spelled = []
+        for character in visible:
+            unseen = unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
+            spelled.append(f"<U+{ord(character):04X}>" if unseen else character)
+        visible = "".join(spelled)
     return f"◌{visible}" if visible and unicodedata.category(visible[0]).startswith("M") else visible

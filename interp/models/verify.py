@@ -164,7 +164,10 @@ def _errors(model: Model, model_view: View, checks: Sequence[_Check]) -> list[fl
     try:
         if training:
             model.eval()
-        with firing(model, [hook for check in checks for hook in check.recipe]):
+        recipe: Recipe = []
+        for check in checks:
+            recipe.extend(check.recipe)
+        with firing(model, recipe):
             logits = model_view.run(Tokens(tokens, mask, tokens, mask), None).float()
         return [check.error(logits) for check in checks]
     finally:
@@ -265,7 +268,11 @@ def _long_enough(model_view: View) -> int:
     config = model_view.wrapped.config.get_text_config()
     limits = [getattr(config, name, None) for name in _LIMITS]
     limits.append((getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings"))
-    return max([_LENGTH, *(limit + 8 for limit in limits if isinstance(limit, int) and limit <= _LONGEST)])
+    length = _LENGTH
+    for limit in limits:
+        if isinstance(limit, int) and limit <= _LONGEST:
+            length = max(length, limit + 8)
+    return length
 
 
 def _check_values(model: Model, model_view: View) -> _Check:
@@ -300,7 +307,9 @@ def _check_neurons(model: Model, model_view: View) -> _Check:
 
 
 def _score_error(attention: Attention, activations: dict[Site, Tensor]) -> Tensor:
-    x, q, pattern = (activations[site] for site in ("attn_input", "q", "pattern"))
+    x = activations["attn_input"]
+    q = activations["q"]
+    pattern = activations["pattern"]
     k = torch.einsum("bnd,hde->bnhe", x, attention.W_K) + attention.b_K
     if attention.rotation is not None:
         q, k = attention.rotation.forth(q), attention.rotation.forth(k)

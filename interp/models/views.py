@@ -6,7 +6,7 @@ differ.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.models.spans import Span
 
 __all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
-__all__ += ["memory_order"]
+__all__ += ["memory_order", "settings_of"]
 
 if TYPE_CHECKING:
     from transformer_lens import HookedEncoder, HookedTransformer
@@ -49,6 +49,11 @@ def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
     return {2: (1, 0), 3: (0, 2, 1)}[ndim] if turned else tuple(range(ndim))
 
 
+def settings_of(config: Any, left_out: Container[str]) -> dict[str, Any]:
+    """Return the settings of a config as text, without some of them."""
+    return {name: str(value) for name, value in config.to_dict().items() if name not in left_out}
+
+
 @dataclass(frozen=True, eq=False)
 class _Tensors:
     def detached(self) -> Self:
@@ -60,8 +65,11 @@ class _Tensors:
         return self._changed(lambda tensor: tensor.to(device, dtype))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Self:
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
+        changed = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                changed[name] = change(value)
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +179,9 @@ class Tokens:
     source_mask: Int[Tensor, "batch source"] | None = None
 
     def to(self, device: torch.device) -> "Tokens":
-        parts = (self.tokens, self.mask, self.source, self.source_mask)
-        return Tokens(*(part if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+        source = None if self.source is None else self.source.to(device)
+        source_mask = None if self.source_mask is None else self.source_mask.to(device)
+        return Tokens(self.tokens.to(device), self.mask.to(device), source, source_mask)
 
 
 class View(ABC):
@@ -212,9 +221,10 @@ class View(ABC):
     def attention_path(self) -> Literal["sdpa", "eager"]:
         """Whether blocks compute attention with `scaled_dot_product_attention`, without an array of queries × keys,
         when scores and pattern are not read."""
-        attentions = [getattr(block, "attn", None) for block in getattr(self.model, "blocks", ())]
-        fused = [getattr(attention, "attention_path", "eager") == "sdpa" for attention in attentions]
-        return "sdpa" if fused and all(fused) else "eager"
+        paths = set()
+        for block in getattr(self.model, "blocks", ()):
+            paths.add(getattr(getattr(block, "attn", None), "attention_path", "eager"))
+        return "sdpa" if paths == {"sdpa"} else "eager"
 
     @property
     @abstractmethod
@@ -226,12 +236,11 @@ class View(ABC):
         blocks = getattr(self.model, "blocks", None)
         # at most one block, the one that is running, has its matrices; the others have none
         parts = [blocks[0], blocks[-1]] if blocks else [self.model]
-        matrices = (next((parameter for parameter in part.parameters() if parameter.ndim > 1), None) for part in parts)
-        if any(
-            parameter is not None and parameter.numel() > 1 and not any(parameter.stride()) for parameter in matrices
-        ):
-            problem = "memory had no room for this untrained model, so its weights exist only while a block runs"
-            raise ValueError(f"{problem} and cannot be read; make it on a machine with room for a second model")
+        for part in parts:
+            matrices = [parameter for parameter in part.parameters() if parameter.ndim > 1]
+            if matrices and matrices[0].numel() > 1 and not any(matrices[0].stride()):
+                problem = "memory had no room for this untrained model, so its weights exist only while a block runs"
+                raise ValueError(f"{problem} and cannot be read; make it on a machine with room for a second model")
 
     @abstractmethod
     def live_head(self) -> HeadTensors:

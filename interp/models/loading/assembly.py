@@ -175,9 +175,10 @@ class _Assembly:
         if wrapped is not None:
             settings = wrapped.config.to_dict()
             expected = reference.config.to_dict()
-            if changed := [name for name, value in expected.items() if repr(settings.get(name)) != repr(value)]:
-                problem = f"it has another {changed[0]} than in transformers"
-                raise WronglyConverted(f"{self.name} was converted wrongly: {problem}; {_UNSUPPORTED}")
+            for name, value in expected.items():
+                if repr(settings.get(name)) != repr(value):
+                    problem = f"it has another {name} than in transformers"
+                    raise WronglyConverted(f"{self.name} was converted wrongly: {problem}; {_UNSUPPORTED}")
         watch = partial(self.compare, batch, [nullcontext, self.draft.read_patterns])
         with sampled(reference, wide_type(reference), watch):
             _read(reference.base_model, batch)
@@ -188,8 +189,9 @@ class _Assembly:
         watch = partial(self.compare, batch, [nullcontext])
         with streamed(draft.reference, wide_type(draft.reference), self.settle, watch):
             expected = output(draft.reference, self.stored.config, batch)
+        in_blocks = tuple(f"{block}." for block in self.blocks)
         for name, parameter in draft.reference.named_parameters():
-            if not name.startswith(tuple(f"{block}." for block in self.blocks)):
+            if not name.startswith(in_blocks):
                 check_finite(self.stored.source, name, parameter)
         for part in draft.parts:
             self.settle(part)

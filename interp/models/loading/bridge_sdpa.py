@@ -27,10 +27,11 @@ _OPTIONS = ("use_split_qkv_input", "use_attn_in", "use_attn_result")
 
 def _is_ordinary(attn: Any) -> bool:
     """Whether something is read or set for which the bridge's own code must run."""
-    points = (getattr(attn, name, None) for name in _OF_THE_BRIDGE)
-    hooked = any(point is not None and (point._forward_hooks or point._backward_hooks) for point in points)
-    options = any(getattr(attn.config, name, False) for name in _OPTIONS)
-    return hooked or options or attn.compatibility_mode
+    for name in _OF_THE_BRIDGE:
+        point = getattr(attn, name, None)
+        if point is not None and (point._forward_hooks or point._backward_hooks):
+            return True
+    return attn.compatibility_mode or any(getattr(attn.config, name, False) for name in _OPTIONS)
 
 
 class FusedPositions(PositionEmbeddingsAttentionBridge):
@@ -84,8 +85,13 @@ def fuse(bridge: Any) -> bool:
     It is not done if the model has a softmax or scores of a special kind, or if transformers has no such path.
     """
     blocks = getattr(bridge, "blocks", ())
-    attentions = [block.attn for block in blocks if hasattr(block, "attn")]
-    if not attentions or not all(type(attn) in _KINDS and _is_plain(attn.original_component) for attn in attentions):
+    attentions = []
+    for block in blocks:
+        if hasattr(block, "attn"):
+            if type(block.attn) not in _KINDS or not _is_plain(block.attn.original_component):
+                return False
+            attentions.append(block.attn)
+    if not attentions:
         return False
     try:
         bridge.original_model.set_attn_implementation("sdpa")
@@ -97,5 +103,7 @@ def fuse(bridge: Any) -> bool:
 
 
 def _is_plain(attention: Any) -> bool:
-    special = (getattr(attention, name, None) for name in ("attn_logit_softcapping", "sinks"))
-    return all(setting is None for setting in special) and not getattr(attention, "reorder_and_upcast_attn", False)
+    for name in ("attn_logit_softcapping", "sinks"):
+        if getattr(attention, name, None) is not None:
+            return False
+    return not getattr(attention, "reorder_and_upcast_attn", False)

@@ -10,6 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import tokenizers
 import torch
 import transformers
@@ -43,10 +44,11 @@ class Draft(ABC):
     @contextmanager
     def read_patterns(self) -> Iterator[None]:
         """A context in which attention runs as if its pattern were read."""
-        points = [block.attn.hook_pattern for block in getattr(self.model, "blocks", ()) if hasattr(block, "attn")]
         with ExitStack() as handles:
-            for point in points:
-                handles.callback(point.register_forward_hook(lambda module, arguments, pattern: None).remove)
+            for block in getattr(self.model, "blocks", ()):
+                if hasattr(block, "attn"):
+                    handle = block.attn.hook_pattern.register_forward_hook(lambda module, arguments, pattern: None)
+                    handles.callback(handle.remove)
             yield
 
     @property
@@ -109,8 +111,11 @@ class Hooked(Draft):
 
     @property
     def parts(self) -> list[str]:
-        children = self.model.named_children()
-        return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
+        names = []
+        for name, child in self.model.named_children():
+            if name != "blocks" and list(child.parameters()):
+                names.append(name)
+        return names
 
     def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
         module = self._bound(part)
@@ -172,9 +177,8 @@ class Bridged(Draft):
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         module = self._wrapped.get_submodule(block)
         self._renew_views()
-        with Workspace(wide_type(self.reference)).converted(
-            parameter for parameter in module.parameters() if parameter in self._copies
-        ):
+        copies = self._copies.intersection(module.parameters())
+        with Workspace(wide_type(self.reference)).converted(copies):
             output = module(*arguments, **named)
         return output[0] if isinstance(output, tuple) else output
 
@@ -265,7 +269,7 @@ def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.devic
     order = memory_order(name, weight.ndim, gated=gated)
     permuted = weight.permute(order)
     copied = torch.empty(permuted.shape, dtype=dtype, device=device).copy_(permuted)
-    return copied.permute([order.index(axis) for axis in range(weight.ndim)])
+    return copied.permute(*np.argsort(order))
 
 
 def _use_fast_gelu(module: Any) -> None:

@@ -30,7 +30,9 @@ class _Fused(AbstractAttention):
         if self.cfg.positional_embedding_type == "rotary":
             q = self.hook_rot_q(self.apply_rotary(q))
             k = self.hook_rot_k(self.apply_rotary(k))
-        q, k, v = (rearrange(heads, "batch pos head d_head -> batch head pos d_head") for heads in (q, k, v))
+        q = rearrange(q, "batch pos head d_head -> batch head pos d_head")
+        k = rearrange(k, "batch pos head d_head -> batch head pos d_head")
+        v = rearrange(v, "batch pos head d_head -> batch head pos d_head")
         z = self.hook_z(rearrange(_attended(self, q, k, v, mask), "batch head pos d_head -> batch pos head d_head"))
         W_O = rearrange(self.W_O, "head d_head d_model -> d_model (head d_head)")
         return linear(rearrange(z, "batch pos head d_head -> batch pos (head d_head)").to(W_O.dtype), W_O, self.b_O)

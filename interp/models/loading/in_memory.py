@@ -116,8 +116,10 @@ def _alias(tensor: Tensor) -> Tensor:
 def _read_alike(first: Any, second: Any) -> bool:
     """Whether two tokenizers have the same tokens and divide a text that contains them in the same way."""
     text = second.decode(range(len(second)))
-    ids = (reader(text, add_special_tokens=False)["input_ids"] for reader in (first, second))
-    return bool(first.get_vocab() == second.get_vocab() and next(ids) == next(ids))
+    if first.get_vocab() != second.get_vocab():
+        return False
+    ids = first(text, add_special_tokens=False)["input_ids"]
+    return bool(ids == second(text, add_special_tokens=False)["input_ids"])
 
 
 def _check_class(model: Any) -> None:
@@ -160,9 +162,10 @@ def _why_not(model: Any) -> str | None:
     with torch.device("meta"):
         plain = _parts(type(model)(copy.deepcopy(model.config)))
     parts = _parts(model)
-    if changed := sorted(name for name in parts.keys() | plain.keys() if parts.get(name) != plain.get(name)):
-        problem = f"differs in {changed[0]} from the model that transformers builds from its config"
-        return f"{problem}; merge adapters, and undo other changes to its modules"
+    for name in sorted(parts.keys() | plain.keys()):
+        if parts.get(name) != plain.get(name):
+            problem = f"differs in {name} from the model that transformers builds from its config"
+            return f"{problem}; merge adapters, and undo other changes to its modules"
     return None
 
 
@@ -188,16 +191,14 @@ def _check_tokenizer(model: Any, tokenizer: Any) -> None:
 def _copy_if_divided(bridge: Any, model: Any) -> None:
     """Copy all weights of a bridge if it cannot share some of them, so that it never mixes old weights with new."""
     shared = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    unshared = [
-        parameter
-        for parameter in bridge.parameters()
-        if parameter.untyped_storage().data_ptr() not in shared and parameter.any()
-    ]
-    if not unshared:
-        return
     parameters = list(bridge.parameters())
     for parameter in parameters:
+        if parameter.untyped_storage().data_ptr() not in shared and parameter.any():
+            break
+    else:
+        return
+    for parameter in parameters:
         parameter.data = parameter.data.clone()
-    size = shown(sum(parameter.numel() * parameter.element_size() for parameter in parameters))
+    size = shown(sum(parameter.nbytes for parameter in parameters))
     problem = f"a TransformerBridge cannot share the queries, keys and values of a {type(model).__name__}"
     warn(f"{problem}, so all weights were copied ({size}); call as_model again after they change")

@@ -41,11 +41,13 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     """
     check_model(model)
     generator = torch.Generator().manual_seed(check_seed(seed))
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    size = sum(parameter.nbytes for parameter in model.parameters())
     shapes = {}  # of the matrices that no second model has room for
     if size > available(str(model.W_U.device)):
         for block in _blocks(model):
-            shapes.update({id(matrix): _shape_of(matrix) for matrix in block.parameters() if matrix.ndim > 1})
+            for matrix in block.parameters():
+                if matrix.ndim > 1:
+                    shapes[id(matrix)] = _shape_of(matrix)
     fresh = view(model).copied(shapes)
     fresh.reset_hooks()
     draws: dict[torch.nn.Parameter, Tensor] = {}

@@ -26,9 +26,13 @@ class MappedFiles:
         self._weights = []  # as long as they exist, nothing else is mapped there
         for line in _MAPPINGS.read_text(encoding="utf-8").splitlines() if _MAPPINGS.is_file() else ():
             addresses, *_, name = line.split(maxsplit=5)
-            start, end = (int(address, 16) for address in addresses.split("-"))
+            if name not in names:
+                continue
+            first, _, last = addresses.partition("-")
+            start = int(first, 16)
+            end = int(last, 16)
             inside = [weight for weight in weights if start <= weight.data_ptr() < end]
-            if name in names and inside:
+            if inside:
                 self._mappings.append((start, end))
                 self._weights.append(inside[0])
 

@@ -32,11 +32,13 @@ def miniature(config: Any) -> Any:
         >>> small.num_hidden_layers, small.hidden_size, small.attn_logit_softcapping
         (2, 32, 50.0)
     """
-    settings = {name: value for name, value in config.to_dict().items() if name != "quantization_config"}
+    settings = config.to_dict()
+    settings.pop("quantization_config", None)
     names = {*settings, *inspect.signature(type(config).__init__).parameters}
     sizes = {name: value for name, value in _SIZES.items() if name in names}
     sizes.update(_OWN.get(config.model_type, {}))
     if types := getattr(config, "layer_types", None):
         both = ["sliding_attention", "full_attention"]
         sizes["layer_types"] = both if set(both) <= set(types) else types[:2]
-    return type(config).from_dict(settings | sizes)
+    settings.update(sizes)
+    return type(config).from_dict(settings)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def read_config(source: str, revision: str | None = None) -> Any:
     Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind, and if
     there is an adapter.
     """
-    options: dict[str, Any] = {"revision": revision, **_offline_options(source)}
+    options: dict[str, Any] = dict(revision=revision, **_offline_options(source))
     if is_gguf(source):
         header(source)
     elif (adapter := find_adapter_config_file(source, **options)) is not None:
@@ -119,7 +120,10 @@ def on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str
     """Return the hub's own name of a model, and the revision of a checkpoint."""
     from transformer_lens.supported_models import MODEL_ALIASES
 
-    aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
+    aliases = {}
+    for official, names in MODEL_ALIASES.items():
+        for alias in names:
+            aliases[alias.lower()] = official
     source = aliases.get(name.lower(), name)
     if checkpoint is None:
         return source, revision
@@ -189,9 +193,7 @@ class Stored:
     @property
     def dtype(self) -> torch.dtype:
         """The type in which most of the weights are stored."""
-        sizes: dict[torch.dtype, int] = {}
-        for dtype, size in self._types():
-            sizes[dtype] = sizes.get(dtype, 0) + size
+        sizes = self._sizes()
         return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
 
     @property
@@ -200,14 +202,17 @@ class Stored:
 
         Raises ValueError for a damaged header or index, and FileNotFoundError if a shard is missing.
         """
-        return sum(size for _, size in self._types())
+        return self._sizes().total()
 
-    def _types(self) -> list[tuple[torch.dtype, int]]:
+    def _sizes(self) -> Counter[torch.dtype]:
+        """The number of weights of each type."""
         if is_gguf(self._place):
-            return [(torch.float32, header(self._place).n_numbers)]
-        stored = _stored(self._place, self.revision)
-        weights = [weight for name, weight in stored.items() if not _BUFFER.search(name)]
-        return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
+            return Counter({torch.float32: header(self._place).n_numbers})
+        sizes: Counter[torch.dtype] = Counter()
+        for name, (dtype, size) in _stored(self._place, self.revision).items():
+            if dtype in _FLOATING and not _BUFFER.search(name):
+                sizes[_FLOATING[dtype]] += size
+        return sizes
 
     @property
     def _unused(self) -> tuple[str, ...]:
@@ -221,7 +226,7 @@ class Stored:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"revision": self.revision, "trust_remote_code": False, **_offline_options(self.source)}
+        return dict(revision=self.revision, trust_remote_code=False, **_offline_options(self.source))
 
     def checked(self) -> Any:
         """Return the model of `mapped`, made once per `Stored`, after checking that its weights are complete and its
@@ -259,7 +264,7 @@ class Stored:
         return self._read()[0]
 
     def _read(self) -> tuple[Any, dict[str, Any]]:
-        types = {dtype for dtype, _ in self._types()}
+        types = set(self._sizes())
         options: dict[str, Any] = {"config": self.config, "output_loading_info": True}
         options["ignore_mismatched_sizes"] = True  # they are refused below, where their names are known
         options["key_mapping"] = _OF_DPR if self.config.model_type == "bert" else None
@@ -308,8 +313,9 @@ def _has_tokenizer(directory: Path) -> bool:
     """Whether a GGUF file or a directory has a vocabulary, or names a tokenizer that needs none, such as ByT5's."""
     if is_gguf(directory):
         return header(directory).has_tokenizer
-    if any((directory / name).exists() for name in _VOCABULARIES):
-        return True
+    for name in _VOCABULARIES:
+        if (directory / name).exists():
+            return True
     with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
         config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
         return not getattr(transformers, config["tokenizer_class"]).vocab_files_names
@@ -351,8 +357,9 @@ def why_not_converted(source: str, config: Any) -> str | None:
     }
     usual = standard.get(config.model_type, {})
     wrong = [name for name in usual if getattr(config, name, None) not in (None, usual[name])]
-    activations = {name: getattr(config, name, "gelu") for name in ("activation_function", "hidden_act")}
-    wrong += [name for name, kind in activations.items() if name not in wrong and kind not in SUPPORTED_ACTIVATIONS]
+    for name in ("activation_function", "hidden_act"):
+        if name not in wrong and getattr(config, name, "gelu") not in SUPPORTED_ACTIVATIONS:
+            wrong.append(name)
     if not wrong:
         return None
     options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
@@ -424,10 +431,11 @@ def _check_weights(source: str, stored: Mapping[str, tuple[str, int]], model: An
     if missing := sorted(info["missing_keys"]):
         problem = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
         raise ValueError(f"{source} lacks weights that a {problem}; was it saved without its language-model head?")
-    blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
-    if max(blocks, default=-1) >= config.num_hidden_layers:
+    numbers = re.findall(r"\.(\d+)\.", " ".join(info["unexpected_keys"]))
+    last = max(map(int, numbers), default=-1)
+    if last >= config.num_hidden_layers:
         says = f"its config.json says {config.num_hidden_layers} blocks"
-        raise ValueError(f"{source} has weights of block {max(blocks)}, but {says}; one is of another model")
+        raise ValueError(f"{source} has weights of block {last}, but {says}; one is of another model")
 
 
 def check_finite(source: str, name: str, weight: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from interp.models.loading.pretrained import set_buffers
-from interp.models.loading.streaming import blocks_of
+from interp.models.loading.streaming import blocks_of, modules_of
 from interp.models.running import find_device
 from interp.models.sites import Model, view
 from interp.support import memory
@@ -47,10 +47,11 @@ class Placement:
         view(model).to(dtype)
         wrapped = view(model).wrapped
         if wrapped is not None:
-            names = [
-                name for name, _ in wrapped.named_buffers(remove_duplicate=False) if _transformers_name(name) in buffers
-            ]
-            set_buffers(wrapped, {name: buffers[_transformers_name(name)] for name in names})
+            stored = {}
+            for name, _ in wrapped.named_buffers(remove_duplicate=False):
+                if (of_file := _transformers_name(name)) in buffers:
+                    stored[name] = buffers[of_file]
+            set_buffers(wrapped, stored)
         if len(self.devices) == 1:
             view(model).to(*self.devices)
             return
@@ -60,11 +61,11 @@ class Placement:
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(self.of(_transformers_name(module_name))))
         blocks = blocks_of(wrapped)
-        inside = {id(part) for block in blocks.values() for part in block.modules()}
+        inside = modules_of(blocks)
         entered = dict(blocks)
         for name, submodule in wrapped.named_modules():
             tensors = [*submodule.parameters(), *submodule.buffers()]
-            if tensors and not inside & set(map(id, submodule.modules())):
+            if tensors and inside.isdisjoint(submodule.modules()):
                 entered[name] = submodule
         for name, module in entered.items():
             module.register_forward_pre_hook(partial(_bring, self.of(_transformers_name(name))), with_kwargs=True)
@@ -119,7 +120,8 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
             raise ValueError(f"device_map has no device for {name}; add one for it, or for a module that contains it")
     placement = Placement(parts)
     for name, block in blocks_of(model).items():
-        if len(across := {str(placement.of(f"{name}.{place}")) for place, _ in block.named_parameters()}) > 1:
+        across = {str(placement.of(f"{name}.{place}")) for place, _ in block.named_parameters()}
+        if len(across) > 1:
             raise ValueError(f"device_map divides {name} among {_abbreviated(across)}; keep each block on one device")
     names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -127,7 +129,7 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
         if placement.of(first) != placement.of(name):
             raise ValueError(f"device_map divides {first} and {name}, which are one matrix; give both the same device")
     if len({device.type for device in parts.values()}) > 1:
-        devices = _abbreviated({str(device) for device in parts.values()})
+        devices = _abbreviated(set(map(str, parts.values())))
         raise ValueError(f"device_map must be all GPUs or all CPU, found {devices}")
     return placement
 

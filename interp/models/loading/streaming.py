@@ -4,7 +4,7 @@ The weights are in their files, or in memory in another type. Never more than on
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from interp.models.embeddings import Embeddings
 
-__all__ = ["Watch", "Workspace", "blocks_of", "sampled", "streamed", "wide_type"]
+__all__ = ["Watch", "Workspace", "blocks_of", "modules_of", "sampled", "streamed", "wide_type"]
 __dir__ = __all__.copy
 
 _NUMBER = re.compile(r"layer_?(id|idx|index|number)$")
@@ -28,11 +28,19 @@ def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the blocks of a transformers model, by name: the members of its outermost lists of modules."""
     blocks: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules():
-        nested = any(name.startswith(f"{block}.") or name == block for block in blocks)
+        nested = name in blocks or name.startswith(tuple(f"{block}." for block in blocks))
         if isinstance(module, torch.nn.ModuleList) and not nested:
             for number, block in enumerate(module):
                 blocks[f"{name}.{number}"] = block
     return blocks
+
+
+def modules_of(blocks: Mapping[str, torch.nn.Module]) -> set[torch.nn.Module]:
+    """Return all modules of some blocks."""
+    modules: set[torch.nn.Module] = set()
+    for block in blocks.values():
+        modules.update(block.modules())
+    return modules
 
 
 def wide_type(model: Any) -> torch.dtype:
@@ -99,10 +107,9 @@ def sampled(model: Any, dtype: torch.dtype, watch: Watch) -> Iterator[None]:
         around = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf is not x]
         settings = _settings(block)
         tensors = [*block.buffers(), *around]
-        if any(
-            settings == known_settings and _equal(tensors, known_tensors) for known_settings, known_tensors in kinds
-        ):
-            return (x, *outputs[-1][1:]) if isinstance(outputs[-1], tuple) else x
+        for settings_of_kind, tensors_of_kind in kinds:
+            if settings == settings_of_kind and _equal(tensors, tensors_of_kind):
+                return (x, *outputs[-1][1:]) if isinstance(outputs[-1], tuple) else x
         kinds.append((settings, tensors))
         with space.converted(block.parameters()):
             outputs.append(forward(*arguments, **named))
@@ -119,8 +126,8 @@ def _converted(model: Any, dtype: torch.dtype, run: Callable[..., Any]) -> Itera
     name, the block, its own forward function and what it is given."""
     blocks = blocks_of(model)
     head = model.get_output_embeddings()
-    inside = {id(part) for block in blocks.values() for part in block.modules()}
-    outside = [module for module in model.modules() if id(module) not in inside and module is not head]
+    inside = modules_of(blocks)
+    outside = [module for module in model.modules() if module not in inside and module is not head]
     wide: dict[int, ExitStack] = {}
 
     def enter(module: torch.nn.Module, *_: Any) -> None:
@@ -131,7 +138,8 @@ def _converted(model: Any, dtype: torch.dtype, run: Callable[..., Any]) -> Itera
         wide.pop(id(module)).close()
 
     instead = {block: partial(run, name, block, block.forward) for name, block in blocks.items()}
-    instead |= {} if head is None else {head: partial(_logits, head)}
+    if head is not None:
+        instead[head] = partial(_logits, head)
     with ExitStack() as changes:
         for module in outside:
             changes.callback(module.register_forward_pre_hook(enter).remove)
@@ -163,8 +171,9 @@ def _settings(block: torch.nn.Module) -> list[Any]:
 
 
 def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    alike = len(first) == len(second) and all(a.dtype == b.dtype for a, b in zip(first, second, strict=True))
-    return alike and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    if len(first) != len(second):
+        return False
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _logits(head: Any, hidden: Tensor) -> Tensor:
