@@ -38,17 +38,16 @@ class HeadsFirst(TransformerLensKeyValueCacheEntry):
     def append(
         self, new_keys: Float[Tensor, "batch new head d_head"], new_values: Float[Tensor, "batch new head d_head"]
     ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
-        self.past_keys, self.past_values = (
-            _positions_first(torch.cat([_heads_first(past), _heads_first(new)], dim=2))
-            for past, new in ((self.past_keys, new_keys), (self.past_values, new_values))
-        )
+        keys = torch.cat([_heads_first(self.past_keys), _heads_first(new_keys)], dim=2)
+        values = torch.cat([_heads_first(self.past_values), _heads_first(new_values)], dim=2)
+        self.past_keys = _positions_first(keys)
+        self.past_values = _positions_first(values)
         return self.past_keys, self.past_values
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        self.past_keys, self.past_values = (
-            _positions_first(_heads_first(past).index_select(0, rows.to(past.device)))
-            for past in (self.past_keys, self.past_values)
-        )
+        rows = rows.to(self.past_keys.device)
+        self.past_keys = _positions_first(_heads_first(self.past_keys).index_select(0, rows))
+        self.past_values = _positions_first(_heads_first(self.past_values).index_select(0, rows))
 
 
 class HookedCache(Cache):

@@ -214,10 +214,11 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
         config = GenerationConfig(**PRESETS[decoder])
     else:
         raise ValueError(f"unknown decoder {decoder!r}; expected {', '.join(DECODERS)} or a GenerationConfig")
-    settings = {name: value for name, value in config.to_dict().items() if value is not None and value is not False}
-    wrong = [
-        f"{name}={value!r}" for name, value in settings.items() if name not in _SUPPORTED and _OFF.get(name) != value
-    ]
+    wrong = []
+    for name, value in config.to_dict().items():
+        is_set = value is not None and value is not False
+        if is_set and name not in _SUPPORTED and _OFF.get(name) != value:
+            wrong.append(f"{name}={value!r}")
     if wrong:
         listing = ", ".join(wrong)
         raise ValueError(
@@ -278,14 +279,19 @@ def decode_batch(
     reads_source: bool = False,
 ) -> list[list[int]]:
     """Continue each row with transformers' `generate`, up to an end-of-sequence token if there is one."""
-    ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=not reads_source))
+    ids, mask = padded(rows, config.pad_token_id, left=not reads_source)
+    ids = ids.to(device)
+    mask = mask.to(device)
     config.use_cache = config.use_cache is not False
     before = 1 if reads_source else ids.shape[1]  # the decoder of an encoder-decoder starts from a start token
     new = generate(ids, attention_mask=mask, generation_config=config)[:, before:].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    return [
-        token_ids[: next((n for n, token_id in enumerate(token_ids, 1) if token_id in ends), None)] for token_ids in new
-    ]
+    for token_ids in new:
+        for n, token_id in enumerate(token_ids, 1):
+            if token_id in ends:
+                del token_ids[n:]
+                break
+    return new
 
 
 def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:

@@ -97,7 +97,7 @@ def directions_cost(size: Shape, directions: Sequence[str], /, **fields: Any) ->
     Args:
         fields: other fields of each `Pass`.
     """
-    fields = {"what": "head input", **fields}
+    fields.setdefault("what", "head input")
     passes = [at_head(size, sums=SiteMean.n_bytes(size, width=size.d_model), **fields)] if directions else []
     return [*passes, MeanPredictions.cost(size, 1, **fields)] if "slope" in directions else passes
 

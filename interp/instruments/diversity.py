@@ -24,11 +24,14 @@ def distinct_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "o
     """
     distinct = []
     for n in ORDERS:
-        grams = [[_grams(ids, n) for ids in texts] for texts in by_prompt]
-        of_prompt = [set().union(*texts) for texts in grams]
-        prompts_with = Counter(gram for prompt in of_prompt for gram in prompt)
-        unique_grams = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
-        n_grams = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
+        grams = [_grams(texts, n) for texts in by_prompt]
+        prompts_with: Counter[tuple[Any, ...]] = Counter()
+        for of_prompt in grams:
+            prompts_with.update(of_prompt.keys())
+        unique_grams = np.zeros(len(by_prompt) + 1)
+        for number, of_prompt in enumerate(grams, 1):
+            unique_grams[number] = sum(prompts_with[gram] == 1 for gram in of_prompt)
+        n_grams = np.array([of_prompt.total() for of_prompt in grams], dtype=float)
         distinct.append(ratio(len(prompts_with) - unique_grams, without_each(n_grams)))
     return np.stack(distinct)
 
@@ -41,16 +44,23 @@ def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "
         >>> diversity_without([[[1, 1, 1, 1, 1]], [[2, 2, 2, 2, 2]], [[3, 4, 5, 6, 7]]])[:, 1].round(2).tolist()
         [0.33, 0.25, 0.25, 0.5]
     """
-    runs = [[_grams(ids, ORDERS[-1]) for ids in texts] for texts in by_prompt]
-    n_runs = np.array([sum(text.total() for text in texts) for texts in runs], dtype=float)
-    different = np.array([sum(map(len, texts)) for texts in runs])
+    n_runs = np.zeros(len(by_prompt))
+    different = np.zeros(len(by_prompt))
+    for number, texts in enumerate(by_prompt):
+        for ids in texts:
+            runs = _grams([ids], ORDERS[-1])
+            n_runs[number] += runs.total()
+            different[number] += len(runs)
     repetition = ratio(without_each(n_runs - different), without_each(n_runs))
     return np.stack([distinct_without(by_prompt).mean(0), repetition], 1)
 
 
-def _grams(ids: Sequence[Any], n: int) -> Counter[tuple[Any, ...]]:
-    """Count the n-grams of a text."""
-    return Counter(zip(*(ids[i:] for i in range(n)), strict=False))
+def _grams(texts: Sequence[Sequence[Any]], n: int) -> Counter[tuple[Any, ...]]:
+    """Count the n-grams of some texts."""
+    grams: Counter[tuple[Any, ...]] = Counter()
+    for ids in texts:
+        grams.update(zip(*(ids[i:] for i in range(n)), strict=False))
+    return grams
 
 
 def without_each(sums: np.ndarray) -> np.ndarray:

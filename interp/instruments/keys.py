@@ -79,7 +79,10 @@ class KeyObserver(Observer):
     def hooks(self, batch: Batch) -> Recipe:
         keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
         self.add("tokens", keys.counts.sum((0, 1)))
-        return [hook for layer in self.layers for hook in self.layer_hooks(layer, keys)]
+        recipe: Recipe = []
+        for layer in self.layers:
+            recipe.extend(self.layer_hooks(layer, keys))
+        return recipe
 
     def add_to_layers(self, **sizes: int | None) -> None:
         """Declare the tensors of `axes`, those with `{}` in their names for every layer."""

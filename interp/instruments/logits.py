@@ -49,7 +49,8 @@ class LogitsObserver(Observer):
             self.add("n_scored", (batch.read_targets >= 0).sum())
             rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
             values = (logits, batch.read_targets, *read_activations, *self.beside(batch))
-            for part, *part_inputs in zip(*(value.split(rows) for value in values), strict=True):
+            parts = [value.split(rows) for value in values]
+            for part, *part_inputs in zip(*parts, strict=True):
                 self.read(self.predicted(part), *part_inputs)
 
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
@@ -109,8 +110,11 @@ def at_head(size: Shape, /, **fields: Any) -> Pass:
     Args:
         fields: other fields of the `Pass`.
     """
-    masked = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
-    return Pass(**{"head": True, **masked, **fields})
+    fields.setdefault("head", True)
+    if size.encoder:
+        fields.setdefault("text", "masked text")
+        fields.setdefault("share", MASK_RATE)
+    return Pass(**fields)
 
 
 def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
@@ -80,8 +81,12 @@ class MassiveActivations(Observer):
         [[0, 5, 0, 5], [1, 5, 0, 5], [2, 5, 0, 5]]
     """
 
-    axes: ClassVar = {"tokens": "bins", "{}.count": "bins d_model"}
-    axes |= {"{}.max_abs": "max: bins d_model", "{}.max_ratio": "max: bins d_model"}
+    axes: ClassVar = {
+        "tokens": "bins",
+        "{}.count": "bins d_model",
+        "{}.max_abs": "max: bins d_model",
+        "{}.max_ratio": "max: bins d_model",
+    }
 
     def __init__(self, model: Model) -> None:
         n_ctx = int(model.cfg.n_ctx)
@@ -97,8 +102,11 @@ class MassiveActivations(Observer):
         places = torch.arange(real.shape[1], device=real.device)
         place = torch.bucketize(places, torch.tensor(self.starts, device=real.device), right=True) - 1
         self.add("tokens", torch.bincount(place, real.sum(0), minlength=len(self.starts)))
-        names = [(state, state_name(self.model, state)) for state in self.states]
-        return [hook for state, name in names for hook in jointly([name], partial(self._read, state, batch, place))]
+        recipe: Recipe = []
+        for state in self.states:
+            read = partial(self._read, state, batch, place)
+            recipe.extend(jointly([state_name(self.model, state)], read))
+        return recipe
 
     def _read(self, state: int, batch: Batch, place: Tensor, activation: Float[Tensor, "batch pos d_model"]) -> None:
         large = large_values(batch, state, activation)
@@ -118,13 +126,14 @@ class MassiveActivations(Observer):
         """The table `massive` of an `interp.attention.AttentionStudy`, where `n_tokens` are all tokens at these
         positions and ratios are to the median of a hidden state."""
         tokens = self.state["tokens"].tolist()
-        last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
+        last = np.append(self.starts[1:], self.model.cfg.n_ctx) - 1
         rows = []
         for state in self.states:
-            count, *largest = (self.state[f"{state}.{name}"].cpu() for name in ("count", "max_abs", "max_ratio"))
+            count = self.state[f"{state}.count"].cpu()
+            max_abs = self.state[f"{state}.max_abs"].cpu()
+            max_ratio = self.state[f"{state}.max_ratio"].cpu()
             for dim, place in count.T.nonzero().tolist():
-                sizes = [float(values[place, dim]) for values in largest]
-                n_activations, n_tokens = int(count[place, dim]), int(tokens[place])
-                rows.append((state, dim, self.starts[place], last[place], n_activations, n_tokens, *sizes))
+                row = (state, dim, self.starts[place], last[place], int(count[place, dim]), int(tokens[place]))
+                rows.append((*row, float(max_abs[place, dim]), float(max_ratio[place, dim])))
         kinds = dict(dict.fromkeys(_COLUMNS, "int64"), max_abs="float64", max_ratio="float64")
         return pd.DataFrame(rows, columns=_COLUMNS).astype(kinds)

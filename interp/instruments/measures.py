@@ -22,7 +22,10 @@ _NORMAL = stats.norm.ppf(0.975)
 
 def with_ends(names: list[str]) -> list[str]:
     """Return the names of columns, each followed by the names of the ends of its interval."""
-    return [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
+    columns = []
+    for name in names:
+        columns.extend([name, f"{name}_low", f"{name}_high"])
+    return columns
 
 
 CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
@@ -51,7 +54,9 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     means = [predictions.means(number) for number in range(len(predictions.variants))]
     _check_types(predictions, means, u)
     measured = _jackknifed(predictions, means, u, unedited)
-    kl, js, nll = (measured[name] for name in ("kl", "js", "nll"))
+    kl = measured["kl"]
+    js = measured["js"]
+    nll = measured["nll"]
     dropped = [kl_where_seen(mean.distribution, u) for mean in means]
     columns = {"kl_unigram_model": kl.value}
     columns.update(_corrected("kl", kl._replace(least=0)))
@@ -81,7 +86,8 @@ def _jackknifed(
     without = np.full((len(predictions.sizes), *table_values.shape), np.nan)
     if "none" not in predictions.intervals:
         for number in range(len(means)):
-            without[:, number] = [[*_measured(mean, u, balanced).values()] for mean in predictions.leaving_out(number)]
+            for group, mean in enumerate(predictions.leaving_out(number)):
+                without[group, number] = list(_measured(mean, u, balanced).values())
     values = jackknife(table_values, without, *groups)
     with np.errstate(invalid="ignore"):  # differences of infinite perplexities
         deltas = jackknife(table_values - table_values[unedited], without - without[:, [unedited]], *groups)
@@ -111,7 +117,9 @@ def _balanced(predictions: MeanPredictions, u: Distribution) -> Bool[np.ndarray,
 
 def _corrected(name: str, estimate: Jackknife) -> dict[str, np.ndarray]:
     """The value corrected for bias, and the interval around it."""
-    return {f"{name}_corrected": estimate.centred.value, **_ends(name, estimate.centred)}
+    columns = {f"{name}_corrected": estimate.centred.value}
+    columns.update(_ends(name, estimate.centred))
+    return columns
 
 
 def _ends(name: str, estimate: Jackknife) -> dict[str, np.ndarray]:
@@ -154,6 +162,8 @@ def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict
         estimates["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)
         estimates["spearman"] += [np.tanh(z - half), np.tanh(z + half)]
         estimates["slope"] += [line.slope - margin, line.slope + margin]
-    return {
-        name: float(end) for key, ends in estimates.items() for name, end in zip(with_ends([key]), ends, strict=False)
-    }
+    columns = {}
+    for key, ends in estimates.items():
+        for name, end in zip(with_ends([key]), ends, strict=False):
+            columns[name] = float(end)
+    return columns

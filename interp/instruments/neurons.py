@@ -39,7 +39,7 @@ SCANNED = 500
 
 _NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
-_EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
+_EFFECTS = ["delta_loss", "delta_entropy", "delta_kl_unigram", "delta_loss_frozen", "delta_entropy_frozen"]
 _EFFECTS += ["through_unigram"]
 NEURONS = ["layer", "neuron", "w_out_norm", "logit_var", "mean_activation", *_EFFECTS, "exact"]
 _EXACT = 50  # neurons whose effects are exact
@@ -189,7 +189,9 @@ class NeuronEffects(LogitsObserver):
         k = len(self.neurons)
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
-        a, b, b_frozen = (value.to(logits) for value in (a, b, b_frozen))
+        a = a.to(logits)
+        b = b.to(logits)
+        b_frozen = b_frozen.to(logits)
         base = _log_p(logits)
         free = logits - mlp.constant
         free_along = over_types(free * axis)[0]
@@ -226,7 +228,7 @@ class NeuronEffects(LogitsObserver):
                 total["delta_entropy_frozen"][chunk] += _entropy(e, live, Z) - entropy[x]
                 if target >= 0:
                     total["delta_loss_frozen"][chunk] += Z.log() - log_Z[x] - b_frozen[x, chunk] * V[:, target]
-        if not all(bool(torch.isfinite(value).all()) for value in total.values()):
+        if not torch.stack(list(total.values())).isfinite().all():
             raise ValueError("the effect of a neuron is not finite; are the model's weights and activations finite?")
         return total
 
@@ -251,8 +253,9 @@ class NeuronEffects(LogitsObserver):
         mean_f = mean(free)
         mean_v = mean_with_v(torch.ones_like(p))
         f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
-        centred = [g - mean(g).to(g) for g in (base, self.log_u.expand_as(p))]
-        weights = [p, *(p * g for g in centred)]
+        log_u = self.log_u.expand_as(p)
+        centred = [base - mean(base).to(base), log_u - mean(log_u).to(log_u)]
+        weights = [p, p * centred[0], p * centred[1]]
         at_target = targets.clamp(min=0)
         v2 = mean_v.new_zeros(len(weights), *mean_v.shape)
         v_target = torch.empty_like(mean_v)
@@ -275,10 +278,11 @@ class NeuronEffects(LogitsObserver):
         for name, grow, add in (("_frozen", torch.zeros_like(a), b_frozen), ("", a - 1, b)):
             variance = grow**2 * f_f + 2 * grow * add * f_v + add**2 * v_v
             # E_p'[g] − E_p[g] to second order: Cov(g, d) + ½ κ₃(g, d, d)
-            moved_l, moved_u = (
-                grow * g_f + add * g_v + (grow**2 * g_ff + 2 * grow * add * g_fv + add**2 * g_vv) / 2
-                for g_f, g_v, g_ff, g_fv, g_vv in covariances
-            )
+            moved = []
+            for g_f, g_v, g_ff, g_fv, g_vv in covariances:
+                second = grow**2 * g_ff + 2 * grow * add * g_fv + add**2 * g_vv
+                moved.append(grow * g_f + add * g_v + second / 2)
+            moved_l, moved_u = moved
             entropy = -moved_l - variance / 2
             loss = grow * (mean_f - f_target) + add * (mean_v - v_target) + variance / 2
             total[f"delta_entropy{name}"] = entropy.sum(0)
@@ -289,8 +293,10 @@ class NeuronEffects(LogitsObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        means = {name: self.mean_of(name, "n_scored" if name in _OF_SCORED else "n") for name in _EFFECTS}
-        return pd.DataFrame({"neuron": self.neurons} | means)
+        table = pd.DataFrame({"neuron": self.neurons})
+        for name in _EFFECTS:
+            table[name] = self.mean_of(name, "n_scored" if name in _OF_SCORED else "n")
+        return table
 
 
 def neurons_cost(size: Shape, share: float) -> list[Pass]:
@@ -298,7 +304,8 @@ def neurons_cost(size: Shape, share: float) -> list[Pass]:
     copies of logits in float32."""
     weights = 4 * 2 * size.d_mlp * size.d_model
     read: Any = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12, "copies": weights}
-    all_sums, exact_sums = (NeuronEffects.n_bytes(size, neurons=n) for n in (size.d_mlp, _EXACT))
+    all_sums = NeuronEffects.n_bytes(size, neurons=size.d_mlp)
+    exact_sums = NeuronEffects.n_bytes(size, neurons=_EXACT)
     second_order = (8.0 * size.d_mlp + 12.0 * size.d_model) * size.d_vocab
     return [
         Pass(what="mean neurons", step=1, sums=SiteMean.n_bytes(size, width=size.d_mlp), copies=weights),
@@ -367,9 +374,10 @@ def frequency_neurons(
         second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
         yield [Reading("neurons, exact", part, [second])]
         effects.loc[chosen] = second.table.set_axis(chosen)
-    norm = mlp.w_scaled.double().norm(dim=1)
-    variance = mlp.logit_variances()
-    shape = {"w_out_norm": norm, "logit_var": variance, "mean_activation": means.mean}
-    table = effects[["neuron"]].assign(**{name: values.cpu().numpy() for name, values in shape.items()})
+    table = effects[["neuron"]].assign(
+        w_out_norm=mlp.w_scaled.double().norm(dim=1).cpu().numpy(),
+        logit_var=mlp.logit_variances().cpu().numpy(),
+        mean_activation=means.mean.cpu().numpy(),
+    )
     table.insert(0, "layer", model.cfg.n_layers - 1)
     return table.merge(effects.assign(exact=effects["neuron"].isin(chosen)))

@@ -94,10 +94,10 @@ class Mean(NamedTuple):
 
 def judged_over(mean: Mean, **options: Any) -> Finding:
     """A finding about a mean over tasks, by the rule of `interp.results.verdicts`; see `judged` for the rest."""
-    words: dict[str, Any] = {"no_interval": mean.no_interval, **options}
+    options.setdefault("no_interval", mean.no_interval)
     if mean.because:
-        words["because"] = mean.because
-    return judged(value=mean.value, low=mean.low, high=mean.high, sample=(mean.n, mean.unit), **words)
+        options["because"] = mean.because
+    return judged(value=mean.value, low=mean.low, high=mean.high, sample=(mean.n, mean.unit), **options)
 
 
 def mean_over(values: Float[np.ndarray, " tasks"], units: Units) -> Mean:

@@ -228,15 +228,18 @@ class MeanPredictions(LogitsObserver):
         those that are computed separately."""
         tops = shifts.amax(1, keepdim=True)
         narrow = (tops[:, 0] - shifts.amin(1) < _LARGEST_LOG_RANGE).tolist()
-        shares = [v.fc == 1.0 and small and not self.reads for v, small in zip(self.variants, narrow, strict=True)]
-        edited = [not share or bool(shift.any()) for share, shift in zip(shares, shifts, strict=True)]
-        unedited = [i for i, is_edited in enumerate(edited) if not is_edited][:1]
-        together = [i for i, share in enumerate(shares) if share and edited[i]]
-        separate = [i for i, share in enumerate(shares) if not share]
-        self._rows = [*unedited, *together, *separate]
-        self._row_of = [self._rows.index(i) if edited[i] else 0 for i in range(len(edited))]
-        self._n_unedited = len(unedited)
-        self._n_shared = len(unedited) + len(together)
+        unedited, together, separate = [], [], []
+        for i, variant in enumerate(self.variants):
+            if variant.fc != 1.0 or self.reads or not narrow[i]:
+                separate.append(i)
+            elif shifts[i].any():
+                together.append(i)
+            else:
+                unedited.append(i)
+        self._rows = [*unedited[:1], *together, *separate]
+        self._row_of = [0 if i in unedited else self._rows.index(i) for i in range(len(self.variants))]
+        self._n_unedited = len(unedited[:1])
+        self._n_shared = self._n_unedited + len(together)
         self._shifts, self._tops = shifts[self._rows], tops[self._rows]
         self._weights = (self._shifts - self._tops).exp_()
         self._weights[self._n_shared :] = 1.0
@@ -260,10 +263,12 @@ class MeanPredictions(LogitsObserver):
         *activations, groups = inputs
         if bool((groups.diff() < 0).any()):
             groups, order = groups.sort(stable=True)
-            logits, targets, *activations = (
-                tensor[order.to(tensor.device)] for tensor in (logits, targets, *activations)
-            )
-        present, lengths = (tensor.tolist() for tensor in torch.unique_consecutive(groups, return_counts=True))
+            logits = logits[order.to(logits.device)]
+            targets = targets[order.to(targets.device)]
+            activations = [activation[order.to(activation.device)] for activation in activations]
+        unique, counts = torch.unique_consecutive(groups, return_counts=True)
+        present = unique.tolist()
+        lengths = counts.tolist()
         nll = torch.zeros(len(self._rows), len(targets), dtype=torch.float64, device=logits.device)
         mass = nll.new_zeros(len(self._rows), len(self._bands), len(targets))
         sums = [nll.new_empty(len(self._rows), logits.shape[1]) for _ in present]
@@ -428,8 +433,9 @@ class MeanPredictions(LogitsObserver):
         """Sums by group: probabilities, NLL by class, positions, and how often the target is in each class."""
         groups = self._groups
         row = self._row_of[variant]
-        sums = [self.state["probability"][groups, row] * self._weights[row], self.state["nll"][groups, row]]
-        sums += [self.state[name][groups] for name in ("positions", "count")]
+        probability = self.state["probability"][groups, row] * self._weights[row]
+        nll = self.state["nll"][groups, row]
+        sums = [probability, nll, self.state["positions"][groups], self.state["count"][groups]]
         return [tensor.cpu().numpy() for tensor in sums]
 
     @staticmethod

@@ -62,7 +62,8 @@ class DimensionProfile(KeyObserver):
     @property
     def table(self) -> pd.DataFrame:
         """One row per state, class and dimension, including the class `all`."""
-        by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
+        by_class = self.of_layers("moments")[..., self.present, :]
+        largest = self.of_layers("max_abs")[..., self.present, :]
         by_class = rearrange(by_class, "layer part key_class dim -> part layer key_class dim")
         all_classes = reduce(moments.merged, by_class.unbind(2))
         with_all = torch.cat([by_class, all_classes[:, :, None]], 2)
@@ -92,7 +93,10 @@ class DimensionCorrelations(Observer):
 
     def hooks(self, batch: Batch) -> Recipe:
         log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][batch.mask.bool()]
-        return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
+        recipe: Recipe = []
+        for layer in self.layers:
+            recipe.extend(self._hooks(layer, batch, log_u))
+        return recipe
 
     def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
         block = view(self.model).attention(layer)

@@ -1,5 +1,6 @@
 """The regression of −log probability on the output embeddings, for many distributions at once."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,11 +77,15 @@ def regressions(
 ) -> list[Regression]:
     """Apply `fit_arrays` to several α. Those that use the same types share one decomposition."""
     masks = [taking_part(embeddings, alpha, use) for alpha in alphas]
+    same_types: dict[bytes, list[int]] = defaultdict(list)
+    for i, mask in enumerate(masks):
+        same_types[mask.tobytes()].append(i)
     fitted: dict[int, Regression] = {}
-    for mask in {mask.tobytes(): mask for mask in masks}.values():
-        members = [i for i, other in enumerate(masks) if np.array_equal(mask, other)]
+    for members in same_types.values():
+        mask = masks[members[0]]
         targets = [minus_log(alphas[i][mask]) for i in members]
-        fitted |= zip(members, least_squares(embeddings.of(mask), *targets)[1], strict=True)
+        _, of_members = least_squares(embeddings.of(mask), *targets)
+        fitted.update(zip(members, of_members, strict=True))
     return [fitted[i] for i in range(len(alphas))]
 
 

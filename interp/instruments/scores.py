@@ -50,7 +50,12 @@ _EMPTY.update(dict.fromkeys(("mean", "centred_mean", "ln_bias_mean"), np.empty((
 _EMPTY["n_pairs"] = (SCORES["fewer"]["n_pairs"], np.empty((0, 0)))
 NO_SCORES = Dense.of(_EMPTY, KEY)
 """The scores of a model in which they cannot be decomposed."""
-TOTALS = [*KEY[:3], *(f"{of}{end}" for end in ("", "_low", "_high") for of in ("contributions", "key_bias", "score"))]
+TOTALS = [
+    *KEY[:3],
+    *("contributions", "key_bias", "score"),
+    *("contributions_low", "key_bias_low", "score_low"),
+    *("contributions_high", "key_bias_high", "score_high"),
+]
 
 
 class ScoreContributions(GroupedKeyObserver):
@@ -153,7 +158,8 @@ class ScoreContributions(GroupedKeyObserver):
         u = None
         n_seen = counts.sum(-1).clamp(min=1)
         if self.average == "sentence":  # the mean over all keys does not follow from those of the classes
-            one_hot, counts = (torch.cat([tensor, tensor.sum(-1, keepdim=True)], -1) for tensor in (one_hot, counts))
+            one_hot = torch.cat([one_hot, one_hot.sum(-1, keepdim=True)], -1)
+            counts = torch.cat([counts, counts.sum(-1, keepdim=True)], -1)
         mass = counts[:, :, None]
         if patterns is not None:
             u, mass = attended_queries(circuit, q, one_hot, patterns)
@@ -226,7 +232,7 @@ class ScoreContributions(GroupedKeyObserver):
         """One row per layer, head, class (also `all`) and dimension. Classes without tokens have no rows."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
-        shape = tuple(len(of_dim) for of_dim in labels.values())
+        shape = tuple(map(len, labels.values()))
         number, _ = number_types(math.prod(shape))
         mean = np.empty(shape, number)
         ln_bias = np.broadcast_to(number(0), shape)
@@ -241,7 +247,7 @@ class ScoreContributions(GroupedKeyObserver):
         pairs = self._with_all_keys(self.of_layers("pairs")).long().cpu().numpy()
         columns: dict[str, Any] = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
         columns["n_pairs"] = (SCORES["fewer"]["n_pairs"], pairs)
-        return Dense.of({**labels, **columns}, KEY)
+        return Dense.of(dict(labels, **columns), KEY)
 
     @property
     def totals(self) -> pd.DataFrame:
@@ -294,7 +300,7 @@ class ScoreContributions(GroupedKeyObserver):
         have, minus that of others."""
         if not self.has_gaps:
             return math.nan
-        places = [self.classes.names.index(name) for name in (key_class, "other")]
+        places = [self.classes.names.index(key_class), self.classes.names.index("other")]
         sums = self.by_group(layer, "apart")[:, :, places]
         weight = self.by_group(layer, "total")[:, : sums.shape[1], places, 2:]
 
@@ -314,11 +320,13 @@ class ScoreContributions(GroupedKeyObserver):
 
     @property
     def _circuits(self) -> Iterator[QKCircuit]:
-        return (qk_circuit(self.model, layer) for layer in self.layers)
+        for layer in self.layers:
+            yield qk_circuit(self.model, layer)
 
     def _mean(self, name: str, circuit: QKCircuit) -> Float[Tensor, "head classes d"]:
         """A state of one layer, averaged over pairs, for the classes that have tokens and for all keys."""
-        sums, weight = (self._with_all_keys(self.state[f"{circuit.layer}.{state}"]) for state in (name, "weight"))
+        sums = self._with_all_keys(self.state[f"{circuit.layer}.{name}"])
+        weight = self._with_all_keys(self.state[f"{circuit.layer}.weight"])
         mean = sums / weight[..., None]
         return mean / circuit.scale if self.scaled else mean
 

@@ -85,21 +85,28 @@ def _dense_gaps(scores: Dense) -> Dense:
     if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
         column = "centred_mean"
     special = classes[~classes.isin(["other", "all"])] if "other" in classes else classes[:0]
-    labels = {dim: special if dim == "key_class" else arrays.indexes[dim] for dim in KEY}
-    shape = tuple(len(of_dim) for of_dim in labels.values())
+    labels = {dim: arrays.indexes[dim] for dim in KEY}
+    labels["key_class"] = special
+    shape = tuple(map(len, labels.values()))
     number, integer = number_types(math.prod(shape))
-    kinds = {name: number if kind is float else integer for name, kind in _GAP_COLUMNS.items()}
-    gaps = {name: np.empty(shape[:3] if name in GAPS["fewer"] else shape, kind) for name, kind in kinds.items()}
+    gaps = {}
+    for name, kind in _GAP_COLUMNS.items():
+        of_column = shape[:3] if name in GAPS["fewer"] else shape
+        gaps[name] = np.empty(of_column, number if kind is float else integer)
     for place, layer in enumerate(labels["layer"] if len(special) else []):
         means = arrays[column][place].astype(np.float64)
         gap = (means.sel(key_class=special) - means.sel(key_class="other")).to_numpy()
         if len(lacking := np.argwhere(np.isnan(gap))):
-            row = [labels[dim][number] for dim, number in zip(KEY[1:], lacking[0], strict=True)]
-            raise _lacking(column, dict(zip(KEY, [layer, *row], strict=True)))
+            row = {"layer": layer}
+            for dim, index in zip(KEY[1:], lacking[0], strict=True):
+                row[dim] = labels[dim][index]
+            raise _lacking(column, row)
         for name, values in _shares(gap).items():
             gaps[name][place] = values
-    columns = {name: (GAPS["fewer"].get(name, KEY), values) for name, values in gaps.items()}
-    return Dense.of(labels | columns, KEY)
+    columns: dict[str, Any] = dict(labels)
+    for name, values in gaps.items():
+        columns[name] = (GAPS["fewer"].get(name, KEY), values)
+    return Dense.of(columns, KEY)
 
 
 def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:

@@ -126,8 +126,12 @@ class Sinks(KeyObserver):
         {0: 2, 1: 2, 2: 2, 3: 2, 4: 10}
     """
 
-    axes: ClassVar = {"first": "classes", "{}.counts": "groups 3 bins"}
-    axes |= {"{}.keys": f"groups {len(_KEYS)} n_heads bins", "{}.pairs": f"groups {len(_PAIRS)} n_heads bins"}
+    axes: ClassVar = {
+        "first": "classes",
+        "{}.counts": "groups 3 bins",
+        "{}.keys": f"groups {len(_KEYS)} n_heads bins",
+        "{}.pairs": f"groups {len(_PAIRS)} n_heads bins",
+    }
 
     def __init__(
         self, model: Model, classes: TokenClasses, *, layers: Several[int] | None = None, epsilon: float = 0.3
@@ -170,7 +174,9 @@ class Sinks(KeyObserver):
         q = circuit.rotate(q).to(keys.one_hot) * counted.queries[..., None, None]
         k = circuit.rotate(k).to(q)
         k_size = k.norm(dim=-1)
-        k, k_size = (vectors.repeat_interleave(q.shape[2] // k.shape[2], 2) for vectors in (k, k_size))
+        group_size = q.shape[2] // k.shape[2]
+        k = k.repeat_interleave(group_size, 2)
+        k_size = k_size.repeat_interleave(group_size, 2)
         q_size = q.norm(dim=-1)
         tiny = torch.finfo(q.dtype).tiny
         of_viewers = circuit.span.over_queries
@@ -196,7 +202,8 @@ class Sinks(KeyObserver):
         other keys.
         """
         sums = self._sums
-        attention, rate = (sums.interval(partial(_Totals.mean, name=name)) for name in ("attention", "above"))
+        attention = sums.interval(partial(_Totals.mean, name="attention"))
+        rate = sums.interval(partial(_Totals.mean, name="above"))
         columns: dict[str, Any] = {"uniform": sums.whole.uniform[:, None], "n_keys": sums.whole.n_keys[:, None]}
         for name, (value, low, high) in (("attention", attention), ("rate", rate)):
             columns[name] = value
@@ -264,7 +271,7 @@ class Sinks(KeyObserver):
         return _Sums(read, _Totals(*(array.sum(0) for array in read)), sizes[sizes > 0], self.stretches_per_group)
 
     def _tidy(self, keys: dict[str, Any], columns: dict[str, Any], names: list[str]) -> pd.DataFrame:
-        last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
+        last = np.append(self.starts[1:], self.model.cfg.n_ctx) - 1
         index = pd.MultiIndex.from_product([*keys.values(), self.starts], names=[*keys, "first_position"])
         values = {name: np.broadcast_to(column, index.levshape).ravel() for name, column in columns.items()}
         table = pd.DataFrame(values, index).reset_index()
@@ -342,9 +349,10 @@ class _Totals(NamedTuple):
         return _over(total.sum(-1, keepdims=True) - total, number.sum(-1, keepdims=True) - number)
 
     def split(self) -> _Split:
-        (at_position, elsewhere), (norm, other) = (
-            (self.mean(name), self.elsewhere(name)) for name in ("score", "key_norm")
-        )
+        at_position = self.mean("score")
+        elsewhere = self.elsewhere("score")
+        norm = self.mean("key_norm")
+        other = self.elsewhere("key_norm")
         along_here, along_elsewhere = _over(at_position, norm), _over(elsewhere, other)
         return _Split(
             at_position - elsewhere,

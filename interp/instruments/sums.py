@@ -94,11 +94,13 @@ def _key_means(
         return _one_by_one(circuit, rows, rows.q, circuit.span.up_to(rows.x), share)
     all_keys = rows._replace(one_hot=rows.real[..., None].to(rows.x), weight=torch.ones_like(rows.weight[..., :1]))
     of_classes = share.unbind(-1) if of_all is None else share.unbind(-1)[:-1]
-    means = [
-        _over_keys(circuit, all_keys, _queries_by_key(circuit, rows.q * of_class[..., None])) for of_class in of_classes
-    ]
-    other_class = [] if of_all is None else [of_all[:, :, None] - sum(means)]
-    return torch.cat([*means, *other_class], 2)
+    means = []
+    for of_class in of_classes:
+        queries = _queries_by_key(circuit, rows.q * of_class[..., None])
+        means.append(_over_keys(circuit, all_keys, queries))
+    if of_all is not None:
+        means.append(of_all[:, :, None] - sum(means))
+    return torch.cat(means, 2)
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
@@ -151,7 +153,9 @@ def _all_at_once(
     sums = rows.x.new_zeros(rows.n_groups, u.shape[2], classes, rows.x.shape[2])
     for group in range(rows.n_groups):
         of_group = (rows.group == group).nonzero()[:, 0]
-        its_u, its_x, its_classes = (tensor[of_group] for tensor in (u, rows.x, rows.one_hot))
+        its_u = u[of_group]
+        its_x = rows.x[of_group]
+        its_classes = rows.one_hot[of_group]
         for c in range(classes):
             row, key = its_classes[..., c].nonzero(as_tuple=True)
             weighted = its_u[row, key] * rows.weight[of_group[row], :, c, None]

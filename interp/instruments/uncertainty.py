@@ -28,8 +28,8 @@ def wilson(
     z = float(stats.norm.ppf((1 + confidence) / 2))
     middle = share + z**2 / (2 * n)
     reach = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    low, high = (middle + side * reach for side in (-1, 1))
-    return np.asarray(low / (1 + z**2 / n)), np.asarray(high / (1 + z**2 / n))
+    scale = 1 + z**2 / n
+    return np.asarray((middle - reach) / scale), np.asarray((middle + reach) / scale)
 
 
 def share_interval(
@@ -70,7 +70,9 @@ def difference_interval(
     n = difference.shape[-1] + 2
     mean = difference.sum(-1) / n
     variance = ((difference**2).sum(-1) + 2 * 0.5**2) / n - mean**2
-    low, high = (mean + float(stats.norm.ppf(end)) * np.sqrt(variance / n) for end in ENDS)
+    error = np.sqrt(variance / n)
+    low = mean + float(stats.norm.ppf(ENDS[0])) * error
+    high = mean + float(stats.norm.ppf(ENDS[1])) * error
     return np.asarray(low.clip(-1, 1)), np.asarray(high.clip(-1, 1))
 
 
@@ -139,9 +141,12 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     columns = ["task", "state", "probe", "against", "difference", "low", "high", "p"]
     rows = []
     for state, of_state in hits.groupby("state", sort=False):
-        for probe, against in [pair for pair in pairs if set(pair) <= set(hits)]:
+        for probe, against in pairs:
+            if probe not in hits or against not in hits:
+                continue
             for task, part in of_state.dropna(subset=[probe, against]).groupby("task", sort=False):
-                a, b = (part[name].to_numpy(dtype=np.float64) for name in (probe, against))
+                a = part[probe].to_numpy(dtype=np.float64)
+                b = part[against].to_numpy(dtype=np.float64)
                 low, high = difference_interval(a - b)
                 rows.append(
                     (task, state, probe, against, (a - b).mean(), float(low), float(high), float(mcnemar(a, b)))

@@ -89,7 +89,8 @@ def errors_on_unseen(
     whitening = (decomposition.components[: decomposition.rank] / decomposition.singular[: decomposition.rank, None]).T
     along = np.vstack([decomposition.along[: decomposition.rank], np.sqrt(n) * decomposition.level])
     errors = np.full_like(targets, np.nan)
-    for held_out in (np.flatnonzero(fold == number) for number in range(min(n, _FOLDS))):
+    for number in range(min(n, _FOLDS)):
+        held_out = np.flatnonzero(fold == number)
         y = targets[held_out]
         gram = np.eye(len(along), order="F")
         right_side = along.copy()
