@@ -41,10 +41,11 @@ def aligned(tokenizer: Any, texts: Sequence[str]) -> list[Aligned]:
     if tokenizer.is_fast:
         options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
         encodings = tokenizer(list(texts), return_offsets_mapping=True, **options).encodings
-        return [
-            Aligned(encoding.offsets, [-1 if word is None else word for word in encoding.word_ids])
-            for encoding in encodings
-        ]
+        alignments = []
+        for encoding in encodings:
+            words = [-1 if word is None else word for word in encoding.word_ids]
+            alignments.append(Aligned(encoding.offsets, words))
+        return alignments
     rows = encode(tokenizer, texts)
     if cuts_words(tokenizer):
         return [_of_words(tokenizer, text, ids) for text, ids in zip(texts, rows, strict=True)]
@@ -59,12 +60,13 @@ def cuts_words(tokenizer: Any) -> bool:
 
 def _of_bytes(tokenizer: Any, text: str, token_bytes: Sequence[bytes | None]) -> Aligned:
     """Alignment by the text of each token, if all texts together give the original text."""
-    if b"".join(piece or b"" for piece in token_bytes) != text.encode():
+    pieces = [piece or b"" for piece in token_bytes]
+    if b"".join(pieces) != text.encode():
         expected = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
         problem = f"{type(tokenizer).__name__}, which does not say where the tokens of {text[:60]!r} are"
         raise ValueError(f"words need a tokenizer that says where they are ({expected}); found {problem}")
     character = np.repeat(np.arange(len(text)), [len(letter.encode()) for letter in text])
-    ends = np.cumsum([len(piece or b"") for piece in token_bytes])
+    ends = np.cumsum(list(map(len, pieces)))
     numbers = _spaced(text)
     offsets, words = [], []
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -75,7 +77,7 @@ def _of_bytes(tokenizer: Any, text: str, token_bytes: Sequence[bytes | None]) ->
 
 def _spaced(text: str) -> Int[np.ndarray, " character"]:
     """The number of each character's word. Spaces belong to the next word, and spaces at the end to the last one."""
-    space = np.array([letter.isspace() for letter in text], dtype=bool)
+    space = np.array(list(map(str.isspace, text)), dtype=bool)
     begins = ~space & np.concatenate([[True], space[:-1]])
     started = np.cumsum(begins)
     return np.minimum(np.where(space, started, started - 1), max(started[-1] - 1, 0))
@@ -100,15 +102,16 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
             break
         pieces = tokenizer.subword_tokenizer.tokenize(word) if tokenizer.do_subword_tokenize else [word]
         tokens += pieces
-        places += [(start + first, start + last) for first, last in _places(tokenizer, word, pieces)]
+        for first, last in _places(tokenizer, word, pieces):
+            places.append((start + first, start + last))
         words += [number] * len(pieces)
         position = start + len(word)
     if tokenizer.convert_tokens_to_ids(tokens) != list(ids):
         problem = f"{type(tokenizer).__name__} does not say where its tokens are in {text[:60]!r}"
         raise ValueError(f"{problem}; remove special tokens, and characters that it rewrites")
     ends = np.array([len(as_read(text[:end])) for end in range(len(text) + 1)])
-    starts = np.searchsorted(ends, [first for first, _ in places], side="right") - 1
-    lasts = [last for _, last in places]
+    firsts, lasts = np.reshape(places, (-1, 2)).T
+    starts = np.searchsorted(ends, firsts, side="right") - 1
     stops = (
         np.searchsorted(ends, lasts, side="right") - 1
     )  # with combining marks, which form one character with what precedes them
@@ -119,9 +122,10 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
 def _places(tokenizer: Any, word: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
     """The place of each piece in its word. A piece that is unknown, or spelled differently from the text, takes the
     whole word."""
-    by_character = tokenizer.subword_tokenizer_type == "character"
-    sizes = [1 if by_character else len(piece.removeprefix(_MARK)) for piece in pieces]
+    sizes = [len(piece.removeprefix(_MARK)) for piece in pieces]
+    if tokenizer.subword_tokenizer_type == "character":
+        sizes = [1] * len(pieces)
     if sum(sizes) != len(word):
         return [(0, len(word))] * len(pieces)
-    ends = np.cumsum(sizes).tolist()
-    return [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    ends = np.cumsum(sizes)
+    return list(zip((ends - sizes).tolist(), ends.tolist(), strict=True))

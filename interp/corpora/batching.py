@@ -111,11 +111,19 @@ class Batch:
     def part(self, rows: slice | Int[Tensor, " row"]) -> "Batch":
         """Return some rows of the batch."""
         names = ("tokens", "mask", "read", "targets", "source", "source_mask", "stretches", "rows")
-        return replace(self, **{name: part[rows] for name in names if (part := getattr(self, name)) is not None})
+        return self._changed(names, lambda tensor: tensor[rows])
 
     def to(self, device: torch.device) -> "Batch":
         names = ("tokens", "mask", "read", "targets", "source", "source_mask")
-        return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})
+        return self._changed(names, lambda tensor: tensor.to(device))
+
+    def _changed(self, names: Sequence[str], change: Callable[[Tensor], Tensor]) -> "Batch":
+        changed: dict[str, Any] = {}
+        for name in names:
+            tensor = getattr(self, name)
+            if tensor is not None:
+                changed[name] = change(tensor)
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +257,7 @@ def batches(
     else:
         source = load(corpus, column=column, limit=limit, separator=separator)
         stream = _rows_of_text(model, source, layout, context, bos=bos, eos=eos)
-    settings |= stream.settings
+    settings.update(stream.settings)
 
     def read() -> Iterator[Batch]:
         empty = True

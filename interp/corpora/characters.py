@@ -47,10 +47,10 @@ def unicode_class(text: str) -> str:
         >>> [unicode_class(text) for text in ("。", " ,", "」", "食べる", "です", " the", "2024")]
         ['sentence_final', 'comma_like', 'punctuation', 'mixed', 'hiragana', 'latin', 'digits']
     """
-    characters = [character for character in text if not character.isspace()]
-    kinds = [unicodedata.category(character)[0] for character in characters]
-    letters = [character for character, kind in zip(characters, kinds, strict=True) if kind in "LM"]
-    scripts = {script for letter in letters if (script := _script(letter)) is not None}
+    characters = "".join(text.split())
+    kinds = {unicodedata.category(character)[0] for character in characters}
+    letters = [character for character in characters if unicodedata.category(character)[0] in "LM"]
+    scripts = set(filter(None, map(_script, letters)))
     if scripts:
         return scripts.pop() if len(scripts) == 1 else "mixed"
     if "L" in kinds:
@@ -60,9 +60,12 @@ def unicode_class(text: str) -> str:
         "digits": "N" in kinds,
         "sentence_final": all(map(_ENDS.match, characters)),
         "comma_like": all(map(_is_comma, characters)),
-        "punctuation": set(kinds) == {"P"},
+        "punctuation": kinds == {"P"},
     }
-    return next((name for name, holds in classes.items() if holds), "symbols")
+    for name, holds in classes.items():
+        if holds:
+            return name
+    return "symbols"
 
 
 def is_comma_or_period(text: str) -> bool:

@@ -145,21 +145,21 @@ class _Assigned:
     """The number of each token's class, from a table of ids if possible, otherwise from its text in context."""
 
     def __init__(self, model: Model, mapping: Mapping[str, Any]) -> None:
-        self.rules = {
-            number: _rule(name, mapping[name]) for number, name in enumerate(mapping) if _is_text(mapping[name])
-        }
+        self.rules = {}
         self.other = len(mapping)
         self.table = torch.full((model.cfg.d_vocab,), self.other, dtype=torch.int64)
-        for number, name in enumerate(mapping):
-            if number not in self.rules:
-                self._put(number, name, _ids(name, mapping[name]))
+        for number, (name, within) in enumerate(mapping.items()):
+            if _is_text(within):
+                self.rules[number] = _rule(name, within)
+            else:
+                self._put(number, name, _ids(name, within))
         self.where_it_stands = torch.zeros(len(self.table), dtype=torch.bool)
         if self.rules:
             if model.tokenizer is None:
                 remedy = "give key_classes={'name': [ids]}"
                 raise ValueError(f"this model has no tokenizer to find token classes with; {remedy}")
             self.spelling = Spelling(model.tokenizer)
-            self._read_vocabulary(by_position=any(callable(within) for within in mapping.values()))
+            self._read_vocabulary(by_position=any(map(callable, mapping.values())))
 
     def _put(self, number: int, name: str, ids: list[int]) -> None:
         d_vocab = len(self.table)
@@ -180,7 +180,10 @@ class _Assigned:
                 self.table[token_id] = self._number(text, 0)
 
     def _number(self, text: str, position: int) -> int:
-        return next((number for number, rule in self.rules.items() if rule(text, position)), self.other)
+        for number, rule in self.rules.items():
+            if rule(text, position):
+                return number
+        return self.other
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         numbers, contextual = self.table[tokens], self.where_it_stands[tokens]
@@ -235,9 +238,9 @@ def _ids(name: str, ids: Iterable[int]) -> list[int]:
 
 def _defaults(model: Model) -> dict[str, Any]:
     special = ("cls", "sep") if is_encoder(model) else ("bos",)
-    ids = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in special}
     classes: dict[str, Any] = {}
-    for name, token_id in ids.items():
+    for name in special:
+        token_id = getattr(model.tokenizer, f"{name}_token_id", None)
         classes[name] = [] if token_id is None or token_id >= model.cfg.d_vocab else [token_id]
     classes["comma_period"] = "comma_period"
     return classes

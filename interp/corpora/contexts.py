@@ -64,8 +64,11 @@ def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
         return {}
     if read.rows is None:
         raise ValueError("these batches do not say which rows they have; make them with interp.corpora.batches")
-    candidates = islice(read.rows(), max(numbers) + 1)
-    return {row.number: row for row in candidates if row.number in numbers}
+    rows = {}
+    for row in islice(read.rows(), max(numbers) + 1):
+        if row.number in numbers:
+            rows[row.number] = row
+    return rows
 
 
 def _words(

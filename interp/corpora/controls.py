@@ -64,8 +64,8 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
         if len(pairs) < n_per_task:
             problem = f"n_per_task is {n_per_task}, but a control of {task!r} has {len(pairs)} different pairs"
             raise ValueError(f"{problem}; ask for {len(pairs)} or fewer, or leave the task out")
-        labels = (entry["field"], entry["linguistics_term"])
-        rows += [(*pair, task, str(number), *labels) for number, pair in enumerate(pairs)]
+        for number, pair in enumerate(pairs):
+            rows.append((*pair, task, str(number), entry["field"], entry["linguistics_term"]))
     return DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -108,7 +108,8 @@ class _Swapped(Template):
 
     def __init__(self, good: str, halves: dict[str, frozenset[str]], rng: random.Random) -> None:
         slots = [(m[1], m[2]) for m in self._slot.finditer(good)]
-        self.one = next((slot for slot in slots if slot[0] in _CHOSEN), slots[0])
+        chosen = [slot for slot in slots if slot[0] in _CHOSEN]
+        self.one = (chosen or slots)[0]
         group = self.one[0]
         words = entries(group)
         if group not in halves:
@@ -126,7 +127,7 @@ class _Swapped(Template):
         same half, the two sentences are equal."""
         chosen = self.chosen(number)
         (first, second) = super().pair(number)
-        is_good = [chosen[slot] in self.good_words for slot in (self.one, (self.one[0], _OTHER))]
-        if is_good[0] == is_good[1]:
+        first_is_good = chosen[self.one] in self.good_words
+        if first_is_good == (chosen[self.one[0], _OTHER] in self.good_words):
             return first, first
-        return (first, second) if is_good[0] else (second, first)
+        return (first, second) if first_is_good else (second, first)

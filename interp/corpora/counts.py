@@ -88,10 +88,11 @@ def added_unigrams(model: Model, sources: Sequence[Unigrams | Source], *, proces
         elif not isinstance(source, Unigrams | Corpus):
             part = load(source)
         parts.append(checked(model, part) if isinstance(part, Unigrams) else part)
-    counted = (
-        part if isinstance(part, Unigrams) else count_unigrams(model, part, processes=processes) for part in parts
-    )
-    return reduce(Unigrams.merge, counted)
+
+    def counted(part: Unigrams | Corpus) -> Unigrams:
+        return part if isinstance(part, Unigrams) else count_unigrams(model, part, processes=processes)
+
+    return reduce(Unigrams.merge, map(counted, parts))
 
 
 def unigrams_of(

@@ -69,9 +69,14 @@ class Table:
     unnamed: Columns = field(default_factory=list)
 
     @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _ in self.columns]
+
+    @property
     def shown(self) -> str:
         """The names of the columns, for an error."""
-        return shortened([name for name, _ in self.columns])
+        return shortened(self.names)
 
     def choose(self, column: str | None) -> str:
         """Choose the column to read: `column` if given, else the only column, the one called `text`, or the only one
@@ -79,7 +84,7 @@ class Table:
 
         Raises ValueError if there is no such column, or more than one.
         """
-        names = [name for name, _ in self.columns]
+        names = self.names
         columns = self.shown
         if not names:
             raise ValueError(f"{self.name} is empty: it has no text in it")
@@ -102,7 +107,8 @@ class Table:
 
     def not_read(self, column: str) -> Columns:
         """Return all columns but the one that is read."""
-        return [*(column_type for column_type in self.columns if column_type[0] != column), *self.unnamed]
+        columns = [column_type for column_type in self.columns if column_type[0] != column]
+        return [*columns, *self.unnamed]
 
     def texts(self, column: str) -> Iterator[str]:
         """Yield the texts of a column. While reading, raises ValueError for a value that is not text."""
@@ -131,19 +137,28 @@ def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
 
 def numbered(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a table, each preceded by its place."""
-    return ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1))
+    for number, row in enumerate(rows, 1):
+        yield f"{name}, row {number}", row
+
+
+def named(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table by the names of its columns."""
+    names = list(columns)
+    for row in rows:
+        yield dict(zip(names, row, strict=True))
 
 
 def frame_table(source: pd.DataFrame | pd.Series, name: str) -> Table:
     """Return a DataFrame or a Series as a table."""
     frame = pd.DataFrame(source)
-    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    cells = [(column, frame.iloc[:SAMPLE, i]) for i, column in enumerate(frame.columns) if len(frame)]
-    columns = [(column, any(isinstance(value, str) for value in values)) for column, values in cells]
+    frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
+    columns = []
+    for i, column in enumerate(frame.columns if len(frame) else ()):
+        columns.append((column, any(isinstance(value, str) for value in frame.iloc[:SAMPLE, i])))
 
     def read(chosen: Sequence[str]) -> Iterator[TableRow]:
-        cells = zip(*(frame[column].tolist() for column in chosen), strict=True)
-        return numbered(name, (dict(zip(chosen, row, strict=True)) for row in cells))
+        values = [frame[column].tolist() for column in chosen]
+        return numbered(name, named(chosen, zip(*values, strict=True)))
 
     return Table(name, columns, read)
 
@@ -166,16 +181,18 @@ def dataset_table(dataset: Any, name: str) -> Table:
     if look and not look["output_all_columns"]:
         dataset = dataset.select_columns(look["columns"])
     dataset = dataset.with_format(None)
-    kinds = {column: getattr(kind, "dtype", None) for column, kind in (dataset.features or {}).items()}
+    columns = []
+    for column, kind in (dataset.features or {}).items():
+        columns.append((column, getattr(kind, "dtype", None) in STRINGS))
 
     def read(chosen: Sequence[str]) -> Iterator[TableRow]:
-        rows = dataset.select_columns(list(chosen)) if kinds else dataset  # other columns are not decoded
+        rows = dataset.select_columns(list(chosen)) if columns else dataset  # other columns are not decoded
         if is_dataset(dataset, "Dataset"):
-            parts = ((part.keys(), zip(*part.values(), strict=True)) for part in rows.iter(1_000))
-            rows = (dict(zip(names, row, strict=True)) for names, part in parts for row in part)
+            batches = rows.iter(1_000)
+            rows = chain.from_iterable(named(batch, zip(*batch.values(), strict=True)) for batch in batches)
         return numbered(name, rows)
 
-    return Table(name, [(column, kind in STRINGS) for column, kind in kinds.items()] or sampled(dataset), read)
+    return Table(name, columns or sampled(dataset), read)
 
 
 def reads_network(part: Any) -> bool:
@@ -223,9 +240,7 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
         elif suffix in _DELIMITERS:
             yield _separated(_rows(lines, name, *_DELIMITERS[suffix]), name, header)
         else:
-            texts = ((number, line.strip("\r\n")) for number, line in enumerate(lines, 1) if line.strip())
-            rows = ((f"{name}, line {number}", {UNNAMED: text}) for number, text in texts)
-            yield Table(name, [(UNNAMED, True)], lambda _: rows)
+            yield Table(name, [(UNNAMED, True)], lambda _: _texts(lines, name))
 
 
 @contextmanager
@@ -281,7 +296,7 @@ def _json(text: str, name: str) -> Table:
         lengths = sorted({len(values) for values in data.values()})
         if len(lengths) > 1:
             raise ValueError(f"{name} has columns of {lengths} rows, expected columns of equal length")
-        rows = (dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True))
+        rows = named(data, zip(*data.values(), strict=True))
     elif not isinstance(data, list):
         raise ValueError(f"{name} holds {_kind(data)}; expected a list of strings or of objects, or an object of lists")
     elif all(isinstance(item, str) for item in data):
@@ -361,13 +376,20 @@ def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -
     return Table(name, [(UNNAMED, True)], lambda _: unnamed, separated=True, unnamed=unread)
 
 
+def _texts(lines: Iterable[str], name: str) -> Iterator[TableRow]:
+    """The lines of a file that are not empty, each preceded by its place."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield f"{name}, line {number}", {UNNAMED: line.strip("\r\n")}
+
+
 def has_header(rows: list[list[str]]) -> bool:
     """Whether the first row of a table names its columns; see `interp.corpora.load`."""
     names = rows[0]
     if len(names) == 1 and _KNOWN_ALONE.fullmatch(names[0]):
         return True
     labels = names[1:] if len(names) > 1 and not names[0] else names
-    if labels == [str(i) for i in range(len(labels))]:
+    if labels == list(map(str, range(len(labels)))):
         return any(_strings(rows[1:], len(names)))
     if len(names) == 1 or len(set(labels)) < len(labels) or max(map(len, labels)) > _LONGEST_NAME:
         return False
@@ -378,7 +400,10 @@ def has_header(rows: list[list[str]]) -> bool:
 
 def _strings(rows: list[list[str]], width: int) -> list[bool]:
     """Whether each column holds more than numbers."""
-    return [not all(_is_number(row[i]) for row in rows) for i in range(width)]
+    of_strings = []
+    for i in range(width):
+        of_strings.append(not all(_is_number(row[i]) for row in rows))
+    return of_strings
 
 
 def _is_number(text: str) -> bool:
@@ -392,8 +417,10 @@ def _is_number(text: str) -> bool:
 def _parquet(file: ParquetFile, name: str) -> Table:
     if not file.metadata.num_rows:  # its columns may have no type
         return Table(name, [], lambda _: [])
-    kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in file.schema_arrow.types]
-    columns = [(column, str(kind) in STRINGS) for column, kind in zip(file.schema_arrow.names, kinds, strict=True)]
+    columns = []
+    for column, kind in zip(file.schema_arrow.names, file.schema_arrow.types, strict=True):
+        values = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+        columns.append((column, str(values) in STRINGS))
 
     def read(chosen: Sequence[str]) -> Iterator[TableRow]:
         batches = file.iter_batches(ROWS_AT_ONCE, columns=list(chosen))

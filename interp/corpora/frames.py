@@ -78,7 +78,8 @@ def frame(model: Model, bos: Bos = "auto", eos: bool = False) -> Frame:
         return Frame(_ids(model, "cls"), _ids(model, "sep"), [], [])
     settled = settled_bos(model, bos)
     token = _ids(model, "bos") if settled else []
-    before, before_text = (token if settled in (True, where) else [] for where in ("rows", "texts"))
+    before = token if settled in (True, "rows") else []
+    before_text = token if settled in (True, "texts") else []
     return Frame(before, [], before_text, _ids(model, "eos") if eos else [])
 
 

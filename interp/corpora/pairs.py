@@ -37,7 +37,7 @@ __dir__ = __all__.copy
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
 _LAYOUTS: tuple[dict[str, str], ...] = (
-    {column: column for column in COLUMNS},
+    dict(zip(COLUMNS, COLUMNS, strict=True)),
     {
         "sentence_good": "good_sentence", "sentence_bad": "bad_sentence", "UID": "paradigm", "pairID": "ID",
         "linguistics_term": "phenomenon",
@@ -201,8 +201,10 @@ def read(
         >>> pairs.name, pairs.unused
         ('1 minimal pairs', ('phenomenon',))
     """
-    columns = {"sentence_good": good, "sentence_bad": bad, "UID": task}
-    named = {column: name for column, name in columns.items() if name is not None}
+    named = {}
+    for column, name_of_column in {"sentence_good": good, "sentence_bad": bad, "UID": task}.items():
+        if name_of_column is not None:
+            named[column] = name_of_column
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
         raise ValueError(
@@ -246,13 +248,16 @@ def read(
         return replace(origin, table=pairs)
     title = name_of(pairs) if isinstance(source, DataFrame) else str(source) if published else Path(source).name
     is_published = published or set(names.values()) in [set(layout.values()) for layout in _LAYOUTS]
-    caveats = (*_uneven(pairs), *(() if is_published else _caveats(name, unused)))
-    return PairTable(pairs, title, tuple(unused), caveats)
+    caveats = list(_uneven(pairs))
+    if not is_published:
+        caveats.extend(_caveats(name, unused))
+    return PairTable(pairs, title, tuple(unused), tuple(caveats))
 
 
 def _uneven(pairs: DataFrame) -> Iterator[str]:
     """Whether white space around sentences differs within pairs, as after the comma in a line `good, bad`."""
-    good, bad = (pairs[column].str.replace(_BETWEEN_ENDS, "·", regex=True) for column in _SENTENCES)
+    good = pairs["sentence_good"].str.replace(_BETWEEN_ENDS, "·", regex=True)
+    bad = pairs["sentence_bad"].str.replace(_BETWEEN_ENDS, "·", regex=True)
     if n_uneven := int((good != bad).sum()):
         where = f"in {n_uneven:,} of {len(pairs):,} pairs, the two sentences begin or end with different white space"
         yield f"{where}, by which they can be told apart; remove it"
@@ -260,10 +265,14 @@ def _uneven(pairs: DataFrame) -> Iterator[str]:
 
 def _caveats(name: str, unused: Mapping[str, bool]) -> Iterator[str]:
     """What to know about columns that were not read. Nothing is said of data with all columns of published pairs."""
-    for column in [column for column, is_like_a_task in unused.items() if is_like_a_task]:
-        problem = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
-        yield f"{problem}; to tell these tasks apart, name it with {argument('task', column)}"
-    if unread := [column for column, is_like_a_task in unused.items() if not is_like_a_task]:
+    unread = []
+    for column, is_like_a_task in unused.items():
+        if is_like_a_task:
+            problem = f"the column {column!r} of {name} looks like the task that each pair belongs to, and was not read"
+            yield f"{problem}; to tell these tasks apart, name it with {argument('task', column)}"
+        else:
+            unread.append(column)
+    if unread:
         yield f"{name} has columns that were not read: {shortened(unread)}"
 
 
@@ -357,14 +366,17 @@ def _from_files(path: Path) -> Iterator[tuple[Table, str]]:
 
 def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
     """The names in a table of the columns of BLiMP: as given, or else those of the published pairs that fit best."""
-    present = {name for name, _ in table.columns}
+    present = set(table.names)
     if not present:
         return {}
     if present == {UNNAMED}:
         raise ValueError(f"{table.name} has texts but no columns; expected a table with both sentences of each pair")
     published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in present for column in _SENTENCES))
-    matched = {column: name for column, name in published.items() if column in _SENTENCES or name in present}
-    names = {**matched, **named}
+    names = {}
+    for column, name in published.items():
+        if column in _SENTENCES or name in present:
+            names[column] = name
+    names.update(named)
     missing = [name for name in names.values() if name not in present]
     if missing:
         remedy = f"a table of minimal pairs has both sentences; name other columns with {_column_arguments()}"
@@ -380,8 +392,10 @@ def _checked(table: Table, default_task: str, names: Mapping[str, str]) -> Itera
             if not (isinstance(text := row.get(names[column]), str) and text.strip()):
                 problem = f"{place}: {names[column]} is {text!r}, which has no words"
                 raise ValueError(f"{problem}; expected a sentence; give both sentences or remove the row")
-        cells = {column: _as_text(row.get(name)) for column, name in names.items()}
-        pair = {column: unicode_text(cells.get(column, ""), f"{place}: {column}") for column in COLUMNS}
+        pair = {}
+        for column in COLUMNS:
+            cell = _as_text(row.get(names[column])) if column in names else ""
+            pair[column] = unicode_text(cell, f"{place}: {column}")
         pair["UID"] = pair["UID"] or default_task
         good, bad = pair["sentence_good"], pair["sentence_bad"]
         if good.strip() == bad.strip() and pair["pairID"] not in _IDENTICAL.get(pair["UID"], ()):

@@ -63,7 +63,7 @@ def padded(
     parts = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
     side = "left" if left else "right"
     tokens = pad_sequence(parts, batch_first=True, padding_value=pad_id, padding_side=side)
-    return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
+    return tokens, pad_sequence(list(map(torch.ones_like, parts)), batch_first=True, padding_side=side)
 
 
 def together(items: Iterable[T], length: Callable[[T], int], limit: int) -> Iterator[list[T]]:
@@ -216,8 +216,8 @@ def text_rows(encoded: Iterable[list[int]], context: int, around: Frame, seen: d
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:
     """Draw which tokens an encoder must predict. Each token that is not special is drawn with this probability, with a
     seed that depends on the number of the row."""
-    chosen = [
-        (np.random.default_rng([seed, row.number]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
-        for row in rows
-    ]
-    return pad_sequence([torch.from_numpy(row) for row in chosen], batch_first=True)
+    chosen = []
+    for row in rows:
+        drawn = np.random.default_rng([seed, row.number]).random(len(row.ids)) < rate
+        chosen.append(torch.from_numpy(drawn & ~np.isin(row.ids, special)))
+    return pad_sequence(chosen, batch_first=True)

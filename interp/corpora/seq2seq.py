@@ -56,7 +56,8 @@ def teacher_forced(model: Model, sources: Sequence[str], targets: Sequence[str],
     if len(sources) != len(targets) or not sources:
         raise ValueError(f"expected a target for each source, found {len(sources)} sources and {len(targets)} targets")
     size = whole_number(batch_size, "batch_size", least=1)
-    read, written = (list(tokenizer(texts, verbose=False)["input_ids"]) for texts in (sources, targets))
+    read = list(tokenizer(sources, verbose=False)["input_ids"])
+    written = list(tokenizer(targets, verbose=False)["input_ids"])
     start = view(model).wrapped.config.decoder_start_token_id
     for side, texts, rows in (("source", sources, read), ("target", targets, written)):
         for text, ids in zip(texts, rows, strict=True):

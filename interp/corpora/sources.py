@@ -54,8 +54,8 @@ class Corpus:
     tokens: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __iter__(self) -> Iterator[str]:
-        texts = islice(self.read(), self.limit)
-        return (text + self.separator for text in texts) if self.separator else texts
+        for text in islice(self.read(), self.limit):
+            yield text + self.separator
 
     @property
     def whole(self) -> "Corpus":
@@ -186,8 +186,10 @@ def _chosen(table: Table, column: str | None) -> tuple[str, dict[str, Any]]:
             f"choose one with {argument('column')}" if chosen != UNNAMED else "add a header, and choose one by its name"
         )
         warn(f"of {table.name}, {column_name} is read; other columns hold text too ({shortened(of_text)}): {remedy}")
-    provenance = {"column": chosen} if chosen != UNNAMED else {}
-    return chosen, provenance | ({"columns_not_read": [name for name, _ in unread]} if unread else {})
+    provenance: dict[str, Any] = {"column": chosen} if chosen != UNNAMED else {}
+    if unread:
+        provenance["columns_not_read"] = [name for name, _ in unread]
+    return chosen, provenance
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
@@ -251,7 +253,7 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
 def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
     """A dataset of the library `datasets`, identified by its texts, because its own fingerprint may be random."""
     subject = f"the {type(source).__name__}"
-    name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
+    name = " ".join(map(str, filter(None, (source.info.dataset_name, source.split)))) or "texts"
     table = dataset_table(source, subject)
     chosen, provenance = _chosen(table, column)
     read = partial(table.texts, chosen)

@@ -119,12 +119,12 @@ def split_tasks(
             _check_size(task, int(of_task.sum()), len(numbers), len(groups))
         order = np.random.default_rng(0).permutation(len(groups))
         order = order[np.argsort(-sizes[order], kind="stable")]
-        ends = [round(share * len(groups)) for share in _ENDS]
+        ends = np.rint(np.array(_ENDS) * len(groups)).astype(int)
         for number, part in enumerate(np.split(groups[order], ends)):
             for of_part in part.tolist():
                 part_of.setdefault(of_part, number)
         parts = np.array([part_of[of_pair] for of_pair in group[numbers].tolist()], dtype=int)
-        train, validation, test = (numbers[parts == number] for number in range(3))
+        train, validation, test = numbers[parts == 0], numbers[parts == 1], numbers[parts == 2]
         test = test[np.argsort(group[test], kind="stable")]
         splits[task] = Split(train, validation, test, np.unique(group[test], return_counts=True)[1])
     for task in chosen:

@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from math import prod
 from typing import Any
 
 from interp.support.paths import BUNDLED
@@ -44,8 +43,11 @@ class Template:
     def __init__(self, text: str) -> None:
         self.text = text
         self.slots = tuple(dict.fromkeys((m[1], m[2]) for m in self._slot.finditer(text)))
-        names = [group for group, _ in self.slots]
-        self.n_pairs = prod(len(entries(name)) - names[:i].count(name) for i, name in enumerate(names))
+        self.n_pairs = 1
+        groups: list[str] = []
+        for group, _ in self.slots:
+            self.n_pairs *= len(entries(group)) - groups.count(group)
+            groups.append(group)
 
     def chosen(self, number: int) -> dict[tuple[str, str], str]:
         """Return the entry in each slot of the pair with this number, 0 to n_pairs - 1."""
@@ -91,7 +93,7 @@ def draw(templates: Sequence[Template], rng: random.Random) -> Iterator[tuple[st
 
 def templates_of(task: str) -> list[Template]:
     """Return the templates of a bundled task."""
-    return [Template(text) for text in LEXICON["tasks"][task]["templates"]]
+    return list(map(Template, LEXICON["tasks"][task]["templates"]))
 
 
 def drawn(task: str, seed: int) -> Iterator[tuple[str, str]]:

@@ -136,7 +136,7 @@ class Tokens:
             for chunk in chunked(self.corpus):
                 rows = encode(self.tokenizer, chunk)
                 ids = np.fromiter(chain.from_iterable(rows), np.int32)
-                lengths = np.array([len(row) for row in rows], np.int32)
+                lengths = np.fromiter(map(len, rows), np.int32)
                 counted += Counted.of(ids, self.tokenizer)
                 if counted.n_tokens >= _ENOUGH and counted.n_unknown == counted.n_tokens:
                     break

@@ -168,7 +168,10 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 @lru_cache(maxsize=4)  # asked for again at each reading, even of a few sentences
 def _backend_hash(described: str) -> str:
-    return _hash({key: value for key, value in json.loads(described).items() if key not in _AROUND_A_TEXT})
+    settings = json.loads(described)
+    for name in _AROUND_A_TEXT:
+        settings.pop(name, None)
+    return _hash(settings)
 
 
 def _hash(described: Any) -> str:
@@ -233,7 +236,8 @@ def _bounded_map(
         waiting.append(pool.submit(_count_chunk, chunk))
         if len(waiting) > ahead:
             yield waiting.pop(0).result()
-    yield from (future.result() for future in waiting)
+    for future in waiting:
+        yield future.result()
 
 
 def total(parts: Iterable[Int64[np.ndarray, " _ids"]], d_vocab: int, corpus: str) -> Int64[np.ndarray, " d_vocab"]:
