@@ -170,11 +170,9 @@ def displayed(table: pd.DataFrame, headings: Mapping[str, Column] = COMMON) -> l
         form = _form(table[[name, *(ends or ())]]) if numeric else partial(_word, words=heading.words)
         cells = [MISSING if numeric and pd.isna(value) else form(value) for value in values]
         if ends:
-            low, high = (table[end] for end in ends)
-            cells = [
-                cell if pd.isna(a) or pd.isna(b) else f"{cell} [{form(a)}, {form(b)}]"
-                for cell, a, b in zip(cells, low, high, strict=True)
-            ]
+            for row, (low, high) in enumerate(zip(table[ends[0]], table[ends[1]], strict=True)):
+                if not (pd.isna(low) or pd.isna(high)):
+                    cells[row] += f" [{form(low)}, {form(high)}]"
         parts.append(Displayed(name, heading, cells, values.tolist(), numeric))
     return parts
 
@@ -187,9 +185,12 @@ def with_numbers(table: pd.DataFrame) -> pd.DataFrame:
         >>> with_numbers(pd.DataFrame({"rank": [1, None, pd.NA]}, dtype=object))["rank"].dtype
         dtype('float64')
     """
-    untyped = [name for name in table if table[name].dtype == object]
-    numbers = [name for name in untyped if infer_dtype(table[name].dropna()) in _NUMBERS]
-    return table.assign(**{str(name): pd.to_numeric(table[name].fillna(math.nan)) for name in numbers})
+    numbers = {}
+    for name in table:
+        values = table[name]
+        if values.dtype == object and infer_dtype(values.dropna()) in _NUMBERS:
+            numbers[str(name)] = pd.to_numeric(values.fillna(math.nan))
+    return table.assign(**numbers)
 
 
 def with_columns(table: pd.DataFrame, columns: Sequence[str], headings: Mapping[str, Column] = COMMON) -> pd.DataFrame:
@@ -209,7 +210,10 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str], headings: Mapping[
         suggestion = meant(unknown[0], names) if unknown else ""
         raise ValueError(f"columns are {columns!r}{suggestion}; expected a list of some of {', '.join(names)}")
     ends = _with_ends(names, headings)
-    return table[[*dict.fromkeys(part for name in columns for part in (name, *(ends.get(name) or ())))]]
+    with_intervals: list[str] = []
+    for name in columns:
+        with_intervals.extend([name, *(ends.get(name) or ())])
+    return table[[*dict.fromkeys(with_intervals)]]
 
 
 def _with_ends(names: Sequence[str], headings: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
@@ -224,8 +228,8 @@ def _with_ends(names: Sequence[str], headings: Mapping[str, Column]) -> dict[str
             ends[name] = named_ends
         elif _are_ends(low, high, names, headings):
             ends[name] = (low, high)
-    for pair in [pair for pair in ends.values() if pair]:
-        for end in pair:
+    for pair in list(ends.values()):
+        for end in pair or ():
             ends.pop(end, None)
     return ends
 
@@ -252,7 +256,10 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
     is_small = np.quantile(sizes, 0.25, method="lower") < 1e-4
     if sizes.max() > _WIDE * sizes.min() and is_small and (numbers >= 0).all():
         return lambda value: printed(value, "{:.2e}" if value else "0")
-    least = next((d for d in range(_DIGITS) if np.array_equal(numbers, numbers.round(d))), _MOST_DECIMALS)
+    least = _MOST_DECIMALS
+    for decimals in reversed(range(_DIGITS)):
+        if np.array_equal(numbers, numbers.round(decimals)):
+            least = decimals
     size = math.floor(math.log10(np.quantile(sizes, 0.75)))
     decimals = min(max(_DIGITS - 1 - size, 0), least)
     return partial(printed, form=f"{{:z,.{decimals}f}}")

@@ -81,8 +81,10 @@ class Dense:
         labels = {dim: pd.Index(columns[dim]) for dim in dims}
         if twice := [dim for dim, index in labels.items() if not index.is_unique]:
             raise ValueError(f"the labels of {', '.join(twice)} must be different; some occur twice")
-        values = {name: value for name, value in columns.items() if name not in labels}
-        arrays = {name: value if isinstance(value, tuple) else (dims, value) for name, value in values.items()}
+        arrays = {}
+        for name, value in columns.items():
+            if name not in labels:
+                arrays[name] = value if isinstance(value, tuple) else (dims, value)
         return cls(Dataset(arrays, labels), tuple(dims), tuple(columns))
 
     @classmethod
@@ -102,7 +104,7 @@ class Dense:
         if missing := [name for name in (*dims, *fewer) if name not in table]:
             raise ValueError(f"the columns {', '.join(missing)} are missing; found {', '.join(map(str, table))}")
         labels = {dim: pd.Index(table[dim].unique()) for dim in dims}
-        shape = [len(index) for index in labels.values()]
+        shape = list(map(len, labels.values()))
         row = np.zeros(len(table), dtype=np.int64)
         for dim, index in labels.items():
             row = row * len(index) + index.get_indexer(table[dim])
@@ -149,9 +151,14 @@ class Dense:
         """
         from safetensors.numpy import save_file
 
-        indexes = {dim: self.arrays.indexes[dim] for dim in self.dims}
-        words = {dim: index.tolist() for dim, index in indexes.items() if not pd.api.types.is_numeric_dtype(index)}
-        tensors = {dim: index.to_numpy() for dim, index in indexes.items() if dim not in words}
+        words = {}
+        tensors = {}
+        for dim in self.dims:
+            index = self.arrays.indexes[dim]
+            if pd.api.types.is_numeric_dtype(index):
+                tensors[dim] = index.to_numpy()
+            else:
+                words[dim] = index.tolist()
         for name, array in self.arrays.data_vars.items():
             values = array.to_numpy()
             once = tuple(slice(1) if step == 0 else slice(None) for step in values.strides)
@@ -183,9 +190,7 @@ class Dense:
             )
             places[dim] = index.get_indexer(pd.Index(several))
             if unknown := [label for label, place in zip(several, places[dim], strict=True) if place < 0]:
-                present = (
-                    [str(label) for label in index] if len(index) < 10 else [*map(str, index[:2]), "…", str(index[-1])]
-                )
+                present = list(map(str, index)) if len(index) < 10 else [*map(str, index[:2]), "…", str(index[-1])]
                 raise ValueError(f"{dim} {unknown[0]!r} is not in this result; found {', '.join(present) or 'none'}")
         return self._selection(places).table
 
@@ -221,14 +226,17 @@ class Dense:
         """
         check_choice("dim to take the mean over", over, self.dims[1:])
         remaining = [dim for dim in self.dims if dim != over]
-        means = (part.arrays[[*columns]].astype(np.float64).mean(over) for part in self.parts())
-        return pd.concat([part.to_dataframe(dim_order=remaining) for part in means]).reset_index()
+        tables = []
+        for part in self.parts():
+            means = part.arrays[[*columns]].astype(np.float64).mean(over)
+            tables.append(means.to_dataframe(dim_order=remaining))
+        return pd.concat(tables).reset_index()
 
     def _selection(self, places: Mapping[str, Any]) -> "Dense":
         return Dense(self.arrays.isel(places), self.dims, self.columns)
 
     def __len__(self) -> int:
-        return math.prod(self.arrays.sizes[dim] for dim in self.dims)
+        return math.prod(self.arrays.sizes.values())
 
     def __repr__(self) -> str:
         size = " × ".join(f"{dim} {self.arrays.sizes[dim]:,}" for dim in self.dims)

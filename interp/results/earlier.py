@@ -46,7 +46,10 @@ class Moved(NamedTuple):
 MOVED = {
     "controls": Moved(
         analysis="frequency",
-        tables={name: name for name in ("controls", "kl", "bands", "outlier_dims", "outliers")},
+        tables={
+            "controls": "controls", "kl": "kl", "bands": "bands", "outlier_dims": "outlier_dims",
+            "outliers": "outliers",
+        },
         columns={},
         renamed={},
         caveat="these random directions are from an earlier version of interp, which did not draw sums of output "
@@ -75,9 +78,8 @@ MOVED = {
     "units": Moved(
         analysis="probing",
         tables={
-            name: name for name in (
-                "consistency", "units", "shared_units", "phenomena", "separability", "similarity", "tasks",
-            )
+            "consistency": "consistency", "units": "units", "shared_units": "shared_units", "phenomena": "phenomena",
+            "separability": "separability", "similarity": "similarity", "tasks": "tasks",
         },
         columns={
             "units": ["task", "control", "of", "at", "unit", "t", "auc", "auc_error", "parts"],
@@ -123,18 +125,21 @@ def moved_from(run: Path, analysis: str) -> Moved | None:
         or not (run / moved.analysis / "result.json").is_file()
     ):
         return None
-    files = {name: file_of(run / moved.analysis, saved_as) for name, saved_as in moved.tables.items()}
-    saved = {name: moved.tables[name] for name, file in files.items() if file.is_file()}
-    if not saved.keys() | moved.columns.keys() >= moved.tables.keys():
+    files = {}
+    for name, saved_as in moved.tables.items():
+        file = file_of(run / moved.analysis, saved_as)
+        if file.is_file():
+            files[name] = file
+    if not files.keys() | moved.columns.keys() >= moved.tables.keys():
         return None
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import read_metadata
 
     try:
-        has_rows = bool(read_metadata(files[next(iter(saved))]).num_rows)
+        has_rows = bool(read_metadata(next(iter(files.values()))).num_rows)
     except ArrowInvalid:  # reading the table says what is wrong
         has_rows = True
-    return moved._replace(tables=saved) if has_rows else None
+    return moved._replace(tables={name: moved.tables[name] for name in files}) if has_rows else None
 
 
 def saved_in(run: Path, analysis: str) -> bool:

@@ -76,23 +76,26 @@ def export(
     """
     check_formats(formats)
     place = local_path(directory)
-    texts = [(form, table) for form in formats if form != "xlsx" for table in tables]
-    paths = {place / f"{name}_{table}.{_ENDINGS.get(form, form)}": (form, table) for form, table in texts}
+    paths = {}
+    for form in formats:
+        for table in tables if form != "xlsx" else ():
+            paths[place / f"{name}_{table}.{_ENDINGS.get(form, form)}"] = (form, table)
     book = [place / f"{name}.xlsx"] if "xlsx" in formats else []
     for path in (*paths, *book):
         if os.path.lexists(path):
             raise FileExistsError(f"{path} already exists; choose another directory, or move it")
-    if book and (large := [name for name, table in tables.items() if len(table) > _SHEET_ROWS]):
-        rows = f"{len(tables[large[0]]):,} rows, a sheet at most {_SHEET_ROWS:,}"
-        raise ValueError(f"{large[0]} has {rows}; write it as csv, or name other tables")
+    for table, rows in tables.items():
+        if book and len(rows) > _SHEET_ROWS:
+            problem = f"{table} has {len(rows):,} rows, a sheet at most {_SHEET_ROWS:,}"
+            raise ValueError(f"{problem}; write it as csv, or name other tables")
     place.mkdir(parents=True, exist_ok=True)
     for path, (form, table) in paths.items():
         with replacing(path) as temporary:
             temporary.write_text(written_as(tables[table], form, **(looks or {}).get(table, {})), encoding="utf-8")
     for path in book:
         with replacing(path) as temporary, pd.ExcelWriter(temporary, engine="openpyxl") as writer:
-            for table, rows_of in tables.items():
-                _harmless(rows_of, controls=False).to_excel(writer, sheet_name=table[:_SHEET_NAME], index=False)
+            for table, rows in tables.items():
+                _harmless(rows, controls=False).to_excel(writer, sheet_name=table[:_SHEET_NAME], index=False)
     return [*paths, *book]
 
 
@@ -107,4 +110,4 @@ def _harmless(table: pd.DataFrame, *, controls: bool = True) -> pd.DataFrame:
         return f"'{readable}" if readable.startswith(_FORMULA) else readable
 
     safe_table = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(safe))
-    return safe_table.set_axis([safe(str(name)) for name in table.columns], axis=1)
+    return safe_table.set_axis(list(map(safe, map(str, table.columns))), axis=1)

@@ -69,12 +69,13 @@ def latex(
     if columns is None and usual is not None:
         by_name = {column.name: column for column in printable}
         chosen = [by_name[name] for name in usual if name in by_name]
-    sides = "".join(
-        "r" if column.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(column) else "l" for column in chosen
-    )
-    rows = [[_escaped(column.heading.label) for column in chosen]]
-    rows += [[_escaped(column.cells[row]) for column in chosen] for row in range(len(table))]
-    heading, *body = [f"{_first(' & '.join(row))} \\\\" for row in rows]
+    sides = ""
+    columns_of_text = []
+    for column in chosen:
+        side = f"p{{{_MOST / 2:g}em}}" if _is_long(column) else "l"
+        sides += "r" if column.numeric else side
+        columns_of_text.append(map(_escaped, [column.heading.label, *column.cells]))
+    heading, *body = [f"{_first(' & '.join(row))} \\\\" for row in zip(*columns_of_text, strict=True)]
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
     if left_out := [column.name for column in printable if column not in chosen]:

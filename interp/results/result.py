@@ -43,14 +43,14 @@ __dir__ = __all__.copy
 version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _READ: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("model", "corpus", "rule", "mode"), (str,)),
-    **dict.fromkeys(("position", "quantised_from"), (str, NoneType)),
-    **dict.fromkeys(("n_layers", "n_parameters", "state"), (int,)),
-    **dict.fromkeys(("k", "epsilon", "l0_strength", "repeated_texts"), (int, float)),
-    **dict.fromkeys(("caveats", "key_classes", "seeds"), (list,)),
-    **dict.fromkeys(("left_out", "intervals", "intervals.fitted", "intervals.pruning", "absent"), (dict,)),
-    **dict.fromkeys(("atlas", "atlas.absent"), (dict,)),
-}
+    "model": (str,), "corpus": (str,), "rule": (str,), "mode": (str,),
+    "position": (str, NoneType), "quantised_from": (str, NoneType),
+    "n_layers": (int,), "n_parameters": (int,), "state": (int,),
+    "k": (int, float), "epsilon": (int, float), "l0_strength": (int, float), "repeated_texts": (int, float),
+    "caveats": (list,), "key_classes": (list,), "seeds": (list,),
+    "left_out": (dict,), "absent": (dict,), "atlas": (dict,), "atlas.absent": (dict,),
+    "intervals": (dict,), "intervals.fitted": (dict,), "intervals.pruning": (dict,),
+}  # fmt: skip
 """The types of what findings, figures and pages read in a provenance."""
 
 _R = TypeVar("_R", bound="Result")
@@ -184,7 +184,9 @@ class Result:
             verdicts = f"{counted(self.findings)} in all"
             findings[1:] = [f"… and {len(findings) - 1} more ({verdicts}): print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
-        lines = [f"{type(self).__name__}{where}", *answer, *findings, *([f"tables: {tables}"] if tables else [])]
+        lines = [f"{type(self).__name__}{where}", *answer, *findings]
+        if tables:
+            lines.append(f"tables: {tables}")
         lines.append("also: summary(), figures(), to_csv(…), to_latex()")
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
@@ -220,9 +222,13 @@ class Result:
             <BLANKLINE>
             Without ...
         """
-        rules = [textwrap.indent(textwrap.fill(finding.rule, _WIDE - 2), "  ") for finding in self.findings]
-        sentences = [f"{finding}\n{rule}" for finding, rule in zip(self.findings, rules, strict=True)]
-        sentences = [*(sentences or self.section.notes), *(f"Note: {caveat}." for caveat in self.caveats)]
+        sentences = []
+        for finding in self.findings:
+            rule = textwrap.indent(textwrap.fill(finding.rule, _WIDE - 2), "  ")
+            sentences.append(f"{finding}\n{rule}")
+        sentences = sentences or list(self.section.notes)
+        for caveat in self.caveats:
+            sentences.append(f"Note: {caveat}.")
         answer = [str(self.answer)] if self.answer else []
         return "\n\n".join([f"{type(self).__name__}: {self.where}", *answer, *sentences])
 
@@ -258,8 +264,9 @@ class Result:
             ...     study.to_csv(directory)[-1].name
             'attention_findings.csv'
         """
-        arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
-        return export(arrays | self._named_tables, directory, self.analysis, ["csv"])
+        tables = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
+        tables.update(self._named_tables)
+        return export(tables, directory, self.analysis, ["csv"])
 
     def to_latex(self, table: str | None = None, *, columns: Sequence[str] | None = None) -> str:
         """Write a table, or the `findings`, for a paper: with the headings of the page and intervals after their
@@ -275,10 +282,10 @@ class Result:
             >>> Result(provenance={}).to_latex("findings")
             '% this table is empty\\n'
         """
-        tables = self._named_tables
+        tables = dict(self._named_tables)
         if table is None:
             table, (_, rows) = next(iter(self.shown.items()))
-            tables = {table: rows, **tables}
+            tables.setdefault(table, rows)
         if table not in tables:
             suggestion = meant(table, tables)
             raise ValueError(
@@ -308,15 +315,18 @@ class Result:
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
         with in_turn(target.parent), replacing_directory(target, listed=result_names) as temporary:
-            large = {name: dense for name, dense in self.dense.items() if dense.is_large}
-            for name, dense in large.items():
-                dense.save(temporary / f"{name}.safetensors")
             tidy = dict(self.tables)
-            tidy.update({name: dense.table for name, dense in self.dense.items() if name not in large})
+            large = []
+            for name, dense in self.dense.items():
+                if dense.is_large:
+                    dense.save(temporary / f"{name}.safetensors")
+                    large.append(name)
+                else:
+                    tidy[name] = dense.table
             for name, table in tidy.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
             described = {
-                "analysis": self.analysis, "tables": [*tidy], "arrays": [*large], "provenance": self.provenance,
+                "analysis": self.analysis, "tables": [*tidy], "arrays": large, "provenance": self.provenance,
             }  # fmt: skip
             (temporary / "result.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target
@@ -341,19 +351,24 @@ class Result:
             raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; run the analysis again")
         if saved.get("analysis") != analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {analysis!r}")
-        names = moved.tables if moved else {name: name for name in (*cls.table_names(), *cls.dense_names())}
-        files = {name: file_of(source, saved_as) for name, saved_as in names.items()}
-        mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
-        files.update({name: file for name, file in mapped.items() if file.is_file()})
+        files = {}
+        for name in moved.tables if moved else (*cls.table_names(), *cls.dense_names()):
+            files[name] = file_of(source, moved.tables[name] if moved else name)
+        for name in cls.dense_names():
+            mapped = source / f"{name}.safetensors"
+            if mapped.is_file():
+                files[name] = mapped
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
             reason = "another version of interp saved it, or it is damaged"
             raise ValueError(f"{source} lacks {missing}: {reason}; run the analysis again")
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} has no provenance; run the analysis again")
         _check_provenance(described, saved["provenance"])
-        readers: dict[str, Callable[[Path], Any]] = {name: partial(_read_table, name) for name in cls.table_names()}
+        readers: dict[str, Callable[[Path], Any]] = {}
         for item in fields(cls):
-            if item.type is Dense:
+            if item.type is pd.DataFrame:
+                readers[item.name] = partial(_read_table, item.name)
+            elif item.type is Dense:
                 readers[item.name] = partial(_read_dense, **item.metadata)
         tables = {name: _read(file, readers[name]) for name, file in files.items()}
         if moved:
@@ -418,7 +433,7 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
 
     source = origin(model)
     model_view = view(model)
-    description = {
+    description: dict[str, Any] = {
         "model": source.name,
         "revision": source.revision,
         "quantised_from": source.quantised_from,
@@ -432,17 +447,20 @@ def provenance(model: Any, read: Mapping[str, Any], **entries: Any) -> dict[str,
         "n_parameters": n_parameters(model),
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        **read,
-        "active_hooks": active_hooks(model),
     }
+    description.update(read)
+    description["active_hooks"] = active_hooks(model)
     recorded = dict(description)
-    recorded["versions"] = {"python": platform.python_version(), **versions(*DECIDING, "torch", "numpy")}
+    recorded["versions"] = dict(python=platform.python_version(), **versions(*DECIDING, "torch", "numpy"))
     recorded["commit"] = _commit()
     recorded["date"] = datetime.now(UTC).date().isoformat()
-    for name in [name for name, value in entries.items() if recorded.get(name, value) != value]:
-        conflict = f"provenance already has {name}={recorded[name]!r}, found {name}={entries[name]!r} as well"
-        raise ValueError(f"{conflict}; record the second one under another name")
-    return {**description, **entries, **recorded}
+    for name, value in entries.items():
+        if recorded.get(name, value) != value:
+            conflict = f"provenance already has {name}={recorded[name]!r}, found {name}={value!r} as well"
+            raise ValueError(f"{conflict}; record the second one under another name")
+    description.update(entries)
+    description.update(recorded)
+    return description
 
 
 def versions(*packages: str) -> dict[str, str | None]:

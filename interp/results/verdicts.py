@@ -166,7 +166,8 @@ def _against_draws(
     effect = value - median
     below = effect - math.hypot(value - low, around[1] - median)
     above = effect + math.hypot(high - value, median - around[0])
-    p_above, p_below = ((1 + int(reached.sum())) / (n + 1) for reached in (draws >= value, draws <= value))
+    p_above = (1 + int((draws >= value).sum())) / (n + 1)
+    p_below = (1 + int((draws <= value).sum())) / (n + 1)
     enough = kind == "number" or n >= FEWEST_CONTROLS
     outcome: Outcome = "cannot tell"
     if enough and effect >= s and below > 0 and (kind == "number" or p_above <= _LEVEL):
@@ -231,12 +232,13 @@ it, if the value stays as it is. Cannot tell.
         raise ValueError(f"the finding {question!r} has no control; expected at least one")
     compared = [compare(value, low, high, control, smallest=smallest, towards=towards) for control in controls]
     missed = [comparison for comparison in compared if comparison.outcome != "yes"]
+    outcomes = {comparison.outcome for comparison in missed}
     verdict: Verdict = "cannot tell"
     if not missed:
         verdict = "yes"
     elif len(missed) == 1 and len(compared) > 1:
         verdict = "partly"
-    elif {comparison.outcome for comparison in missed} <= {"no", "opposite"}:
+    elif outcomes <= {"no", "opposite"}:
         verdict = "no"
     by_effect = sorted(missed or compared, key=lambda comparison: _or_infinite(towards * comparison.effect))
     hardest = by_effect[-1 if verdict == "no" else 0]
@@ -245,7 +247,7 @@ it, if the value stays as it is. Cannot tell.
     because = ""
     if verdict == "partly":
         because = f"it does not pass {missed[0].control.name}: {_missed(missed[0], smallest, least, towards)}"
-    elif verdict == "no" and "no" in {comparison.outcome for comparison in missed}:
+    elif verdict == "no" and "no" in outcomes:
         because = f"a difference below {least} counts as none"
     elif verdict == "cannot tell":
         because = undecided or _undecided(missed, smallest, towards, sample)
