@@ -20,7 +20,7 @@ def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     """
     rows = table[table[column] == value]
     if rows.empty:
-        labels = [str(label) for label in table[column].unique()] or ["none"]
+        labels = list(map(str, table[column].unique())) or ["none"]
         listed = labels if len(labels) < 10 else [*labels[:2], "…", labels[-1]]
         raise ValueError(f"{column} {value!r} is not in this result; found {', '.join(listed)}")
     return rows
@@ -58,10 +58,13 @@ def add_series(
     options.setdefault("mode", "lines" if symbol is None else "lines+markers")
     if options["mode"] != "markers":
         options["line"] = {"width": 2}
-        options["line"].update({key: style[key] for key in ("color", "dash", "width") if key in style})
+        for key in ("color", "dash", "width"):
+            if key in style:
+                options["line"][key] = style[key]
     if symbol is not None:
-        marker = {"size": size, "symbol": symbol, "color": style.get("color")}
-        options["marker"] = {**marker, **options.get("marker", {})}
+        options["marker"] = dict(
+            {"size": size, "symbol": symbol, "color": style.get("color")}, **options.get("marker", {})
+        )
     if hover is not None:
         options["hovertemplate"] = hover if "<extra>" in hover else f"{hover}<extra>{name}</extra>"
     if legend is not None:

@@ -60,4 +60,4 @@ def _decoded(part: Any) -> Any:
         return {name: _decoded(item) for name, item in part.items()}
     array = np.frombuffer(base64.b64decode(part["bdata"]), np.dtype(part["dtype"]))
     shape = part.get("shape", array.shape)
-    return array.reshape([int(n) for n in shape.split(",")] if isinstance(shape, str) else shape)
+    return array.reshape(list(map(int, shape.split(","))) if isinstance(shape, str) else shape)

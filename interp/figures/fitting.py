@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -39,13 +39,15 @@ def fit(out: Figure, plots: list[Plot]) -> None:
     placed = False
     for _ in range(8):
         out.draw_without_rendering()
-        missing = 0.0
-        for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
-            in_row = [neighbour for neighbour in plots if neighbour.axes.get_subplotspec().rowspan.start == row]
-            missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
+        lacking: dict[int, float] = {}
+        for plot in plots:
+            row = plot.axes.get_subplotspec().rowspan.start
+            height = _height(plot) - plot.axes.get_window_extent().height / out.dpi
+            lacking[row] = max(lacking.get(row, height), height)
+        missing = sum(lacking.values())
         changed = [_fold(*label) for label in _labels(plots)]
         if abs(missing) < 0.02:
-            changed += [_thin(plot) for plot in plots]
+            changed.extend(map(_thin, plots))
         if abs(missing) < 0.02 and not any(changed):
             if placed:
                 return
@@ -99,11 +101,10 @@ def _name_ticks(plot: Plot) -> None:
     if _named_ticks(plot, "x"):
         names = [label.get_text() for label in plot.axes.get_xticklabels()]
         room = 0.72 * width / max(1, len(names))
-        longest = max((len(line) for name in names for line in name.split()), default=0)
-        if longest * 0.58 * POINTS / _INCH <= room:
-            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [folded(name, room) for name in names])
-        else:
-            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [folded(name, 1.3) for name in names], rotation=90)
+        longest = max(map(len, " ".join(names).split()), default=0)
+        upright = longest * 0.58 * POINTS / _INCH <= room
+        labels = [folded(name, room if upright else 1.3) for name in names]
+        plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), labels, rotation=0 if upright else 90)
 
 
 def _named_ticks(plot: Plot, name: str) -> bool:
@@ -116,17 +117,15 @@ def _thin(plot: Plot) -> bool:
     changed = False
     for axis in (plot.axes.xaxis, plot.axes.yaxis):
         labels = [label for label in axis.get_ticklabels() if label.get_visible() and label.get_text()]
-        boxes = [label.get_window_extent() for label in labels]
-        step = next((k for k in range(1, len(boxes) + 1) if not _overlap(boxes[::k])), 1)
+        step = 1
+        while _overlap(labels[::step]):
+            step += 1
         if step > 1:
-            visible = {id(label) for label in labels[::step]}
-            axis.set_ticks(
-                [label.get_position()[axis is plot.axes.yaxis] for label in labels if id(label) in visible],
-                [label.get_text() for label in labels if id(label) in visible],
-            )
+            places = [label.get_position()[axis is plot.axes.yaxis] for label in labels[::step]]
+            axis.set_ticks(places, [label.get_text() for label in labels[::step]])
             changed = True
     cells = [cell for cell in plot.axes.texts if cell.get_gid() == "cell"]
-    if len(cells) > 1 and _overlap([cell.get_window_extent() for cell in cells]):
+    if len(cells) > 1 and _overlap(cells):
         for cell in cells:
             cell.remove()
         changed = True
@@ -138,18 +137,22 @@ def _place_notes(plot: Plot) -> None:
     one line higher. The panel's name stays above all of them."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
-    for note in [text for text in plot.axes.texts if text.get_gid() == "note"]:
+    for note in plot.axes.texts:
+        if note.get_gid() != "note":
+            continue
         box = note.get_window_extent().padded(1)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
-        moves = [(across, up), *((across + x, up + y) for x, y in _sides(note, box))]
+        moves = [(across, up)]
+        for x, y in _sides(note, box):
+            moves.append((across + x, up + y))
         across, up = moves[0]
         for move in moves:
-            if not any(earlier.overlaps(box.translated(*move)) for earlier in placed):
+            if not _in_the_way(placed, box.translated(*move)):
                 across, up = move
                 break
-        while below := next((earlier for earlier in placed if earlier.overlaps(box.translated(across, up))), None):
-            up = below.y1 - box.y0 + 0.1
+        while below := _in_the_way(placed, box.translated(across, up)):
+            up = below[0].y1 - box.y0 + 0.1
         placed.append(box.translated(across, up))
         x, y = note.get_position()
         note.set_position((x + across * _INCH / note.figure.dpi, y + up * _INCH / note.figure.dpi))
@@ -166,9 +169,18 @@ def _sides(note: Any, box: Any) -> list[tuple[float, float]]:
     sideways = (x - 3 - box.x1, x + 3 - box.x0)
     level = y - (box.y0 + box.y1) / 2
     below = y - 3 - box.y1
-    return [(0.0, below), *((across, up) for up in (level, 0.0, below) for across in sideways)]
+    sides = [(0.0, below)]
+    for up in (level, 0.0, below):
+        sides.extend((across, up) for across in sideways)
+    return sides
 
 
-def _overlap(boxes: list[Any]) -> bool:
-    """Whether any two boxes overlap."""
-    return any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[i + 1 :])
+def _in_the_way(boxes: list[Any], box: Any) -> list[Any]:
+    """The boxes that a box overlaps."""
+    return [other for other in boxes if other.overlaps(box)]
+
+
+def _overlap(texts: list[Any]) -> bool:
+    """Whether any two texts overlap."""
+    boxes = [text.get_window_extent() for text in texts]
+    return any(box.overlaps(other) for box, other in combinations(boxes, 2))

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from html import unescape
 from itertools import cycle
 from pathlib import Path
@@ -55,24 +56,27 @@ def _settings() -> dict[str, Any]:
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
     widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
     default: Any = matplotlib.rcParamsDefault
-    return {
-        **default,
-        "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
-        **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
-        **dict.fromkeys(widths, 0.5),
-        "pdf.fonttype": 42,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "interp",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.formatter.use_mathtext": True,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
-        "figure.constrained_layout.h_pad": 0.03,
-        "figure.constrained_layout.w_pad": 0.03,
-    }
+    settings: dict[str, Any] = dict(default)
+    settings.update(dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS))
+    settings.update(dict.fromkeys(widths, 0.5))
+    settings["font.family"] = ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)]
+    settings.update(
+        {
+            "pdf.fonttype": 42,
+            "svg.fonttype": "path",
+            "svg.hashsalt": "interp",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.formatter.use_mathtext": True,
+            "xtick.major.size": 2.5,
+            "ytick.major.size": 2.5,
+            "xtick.minor.size": 0,
+            "ytick.minor.size": 0,
+            "figure.constrained_layout.h_pad": 0.03,
+            "figure.constrained_layout.w_pad": 0.03,
+        }
+    )
+    return settings
 
 
 SETTINGS: Any = _settings()
@@ -145,15 +149,21 @@ def caption(figure: go.Figure) -> str:
     title, below = _titles(figure)
     if re.match("[a-z]{2,}\\b", below):
         below = below[0].upper() + below[1:]
-    return " ".join(line if line.endswith(("?", ".")) else f"{line}." for line in (title, below) if line)
+    sentences = []
+    for line in filter(None, (title, below)):
+        sentences.append(line if line.endswith(("?", ".")) else f"{line}.")
+    return " ".join(sentences)
 
 
 def _titles(figure: go.Figure) -> tuple[str, str]:
     """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
-    parts = figure.layout.title.text, figure.layout.title.subtitle.text
-    spaced = [re.sub(r"</sub>(?=\w)", " ", text or "").replace("<sub>", "_") for text in parts]
-    title, below = (unescape(re.sub("<.*?>", "", text)) for text in spaced)
-    return title, below
+
+    def plain(text: str | None) -> str:
+        spaced = re.sub(r"</sub>(?=\w)", " ", text or "").replace("<sub>", "_")
+        return unescape(re.sub("<.*?>", "", spaced))
+
+    title = figure.layout.title
+    return plain(title.text), plain(title.subtitle.text)
 
 
 def check_look(width: float | int, style: PaperStyle) -> None:
@@ -178,8 +188,9 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
                 handles.setdefault(named(trace), (handle, words(trace.name)))
     for plot in plots:
         _scales(plot)
-        levels = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
-        for note in (candidate for candidate in figure.layout.annotations if _lies_on(plot, candidate)):
+        lies_here = partial(_lies_on, plot)
+        levels = {shape.y0: draw_shape(plot, shape) for shape in filter(lies_here, figure.layout.shapes)}
+        for note in filter(lies_here, figure.layout.annotations):
             if str(note.xref).endswith("domain") and note.y in levels:
                 handles.setdefault(note.text, (levels[note.y], words(note.text)))
             elif str(note.xref).endswith("domain") and str(note.yref).endswith("domain") and note.y == 1:
@@ -227,7 +238,7 @@ def _domain(figure: go.Figure, axis: str) -> tuple[float, float]:
 
 def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]]) -> list[Plot]:
     """Axes in their places, labelled at the left and below. A panel without a label gets that of the others."""
-    rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
+    rows, columns = (1 + np.max(list(places.values()), axis=0)).tolist()
     grid = out.add_gridspec(rows, columns)
     looks = tell_apart(figure.data)
     axes_of: dict[str | None, Any] = {}
@@ -240,16 +251,19 @@ def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple
         axes.tick_params(labelleft=not column or along.showticklabels is not False)
         traces = [trace for trace in figure.data if (trace.xaxis or "x", trace.yaxis or "y") == (x, y)]
         plots.append(Plot(axes, across, along, traces, looks))
-        below = next((pair[0] for pair, place in places.items() if place[1] == column and place[0] > row), None)
+        below = [pair for pair, place in places.items() if place[1] == column and place[0] > row]
         label = across.title.text or _label(figure, places, 0)
-        if below is None or figure.layout[_key(below)].title.text not in (None, label):
+        if not below or figure.layout[_key(below[0][0])].title.text not in (None, label):
             axes.set_xlabel(words(label))
     return plots
 
 
 def _label(figure: go.Figure, places: Iterable[tuple[str, str]], side: int) -> str:
     """The first existing label of an axis."""
-    return next((text for pair in places if (text := figure.layout[_key(pair[side])].title.text)), "")
+    for pair in places:
+        if text := figure.layout[_key(pair[side])].title.text:
+            return str(text)
+    return ""
 
 
 def _lies_on(plot: Plot, item: Any) -> bool:
@@ -270,7 +284,8 @@ def _in_legend(figure: go.Figure, trace: Any) -> bool:
 def _scales(plot: Plot) -> None:
     """Set the kind, range and ticks of both axes, and the grid behind the data."""
     axes = plot.axes
-    if not any(trace.type == "heatmap" for trace in plot.traces):
+    has_heatmap = any(trace.type == "heatmap" for trace in plot.traces)
+    if not has_heatmap:
         axes.grid(color="#dddddd", zorder=0)
         axes.set_axisbelow(True)
     for name, axis, drawn_axis in (("x", plot.x, axes.xaxis), ("y", plot.y, axes.yaxis)):
@@ -280,7 +295,7 @@ def _scales(plot: Plot) -> None:
         if axis.type == "log":
             getattr(axes, f"set_{name}scale")("log")
         if axis.range is not None:
-            limit(*(10**end if axis.type == "log" else end for end in axis.range))
+            limit(*(np.power(10.0, axis.range) if axis.type == "log" else axis.range))
         elif axis.rangemode == "tozero" and axis.type != "log":
             low, high = getattr(axes, f"get_{name}lim")()
             negative = any((value < 0).any() for value in values)
@@ -288,16 +303,15 @@ def _scales(plot: Plot) -> None:
         if axis.tickvals is not None:
             low, high = sorted(getattr(axes, f"get_{name}lim")())
             tick_labels = axis.ticktext if axis.ticktext is not None else [f"{value:g}" for value in axis.tickvals]
-            ticks = {
-                float(position): words(value)
-                for position, value in zip(axis.tickvals, tick_labels, strict=True)
-                if low <= position <= high
-            }
+            ticks = {}
+            for position, value in zip(axis.tickvals, tick_labels, strict=True):
+                if low <= position <= high:
+                    ticks[float(position)] = words(value)
             drawn_axis.set_ticks([*ticks], [*ticks.values()])
             drawn_axis.set_minor_formatter(NullFormatter())
         elif categories is not None:
-            drawn_axis.set_ticks(range(len(categories)), [words(value) for value in categories])
-            if not any(trace.type == "heatmap" for trace in plot.traces):
+            drawn_axis.set_ticks(range(len(categories)), list(map(words, categories)))
+            if not has_heatmap:
                 limit(-0.5, len(categories) - 0.5)
         elif axis.type != "log":
             integers = all((value == np.round(value)).all() for value in values)
@@ -326,9 +340,12 @@ def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
     """Draw the legend below the figure, in as many columns as fit."""
     if not handles:
         return
-    symbols, names = zip(*handles, strict=True)
-    names = tuple(folded(name, width - 0.5) for name in names)
-    symbols = tuple(Patch(facecolor=symbol.get_facecolor()) if _is_area(symbol) else symbol for symbol in symbols)
+    symbols = []
+    names = []
+    for symbol, name in handles:
+        is_area = isinstance(symbol, Patch) and symbol.get_linewidth() == 0
+        symbols.append(Patch(facecolor=symbol.get_facecolor()) if is_area else symbol)
+        names.append(folded(name, width - 0.5))
     look: dict[str, Any] = {
         "frameon": False, "handlelength": 2.4, "columnspacing": 1.2, "handletextpad": 0.5,
         "borderpad": 0.1, "labelspacing": 0.25, "loc": "outside lower center",
@@ -338,7 +355,3 @@ def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
         if columns == 1 or legend.get_window_extent().width <= (width - 0.06) * out.dpi:
             return
         legend.remove()
-
-
-def _is_area(handle: Any) -> bool:
-    return isinstance(handle, Patch) and handle.get_linewidth() == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -33,7 +34,7 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each name that two or more results have in common, with these results."""
     names_of_run = {run: list(names(result)) for run, result in results.items()}
-    for name in dict.fromkeys(candidate for of_run in names_of_run.values() for candidate in of_run):
+    for name in dict.fromkeys(chain.from_iterable(names_of_run.values())):
         owners = {run: result for run, result in results.items() if name in names_of_run[run]}
         if len(owners) > 1:
             yield name, owners
@@ -45,7 +46,8 @@ def extremes(quantity: str, values: pd.Series, form: str) -> str:
     present = values.dropna().sort_values()
     if present.empty:
         return f"{quantity} is not known for any run."
-    lowest, highest = (printed(present.iloc[i], form) for i in (0, -1))
+    lowest = printed(present.iloc[0], form)
+    highest = printed(present.iloc[-1], form)
     if lowest == highest:
         runs = "all runs" if len(present) == len(values) else ", ".join(map(str, present.index))
         return f"{quantity} is {lowest} in {runs}."

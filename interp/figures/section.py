@@ -63,9 +63,10 @@ class Section:
 
     def __post_init__(self) -> None:
         """Give figures that another package made with plain plotly the method `save`."""
-        figures = {
-            name: figure if isinstance(figure, Figure) else Figure(figure) for name, figure in self.figures.items()
-        }
+        figures = dict(self.figures)
+        for name, figure in figures.items():
+            if not isinstance(figure, Figure):
+                figures[name] = Figure(figure)
         object.__setattr__(self, "figures", figures)
 
     @classmethod

@@ -43,11 +43,10 @@ CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
 THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {name: re.sub("_(.+)", r"<sub>\1</sub>", word) for name, word in BIAS_WORD.items()}
-TITLE_NAME = BIAS_NAME | {"mean": "the mean input of the unembedding"}
-BIAS_LOOKS: dict[str, Style] = {
-    name: {"name": word, "color": colour, "symbol": symbol}
-    for (name, word), colour, symbol in zip(BIAS_NAME.items(), COLOURS, SYMBOLS, strict=False)
-}
+TITLE_NAME = dict(BIAS_NAME, mean="the mean input of the unembedding")
+BIAS_LOOKS: dict[str, Style] = {}
+for _name, _colour, _symbol in zip(BIAS_NAME, COLOURS, SYMBOLS, strict=False):
+    BIAS_LOOKS[_name] = {"name": BIAS_NAME[_name], "color": _colour, "symbol": _symbol}
 """The look of each bias and direction."""
 DIRECTION_NAME = {"b_LN": BIAS_NAME["ln"], "-A": BIAS_NAME["slope"]}
 LAYER = "layer (from 0)"
@@ -73,7 +72,8 @@ _STEPS = 60
 
 def _ramp(start: float, end: float) -> list[str]:
     colours = sample_colorscale("Plasma", list(np.linspace(start, end, _STEPS + 1)), colortype="tuple")
-    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in colours]
+    channels = np.rint(255 * np.array(colours)).astype(int)
+    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in channels.tolist()]
 
 
 _RAMP = _ramp(0.0, 0.65)
@@ -127,8 +127,9 @@ def panels(
     rows = -(-n // wide)
     spacing = {"horizontal_spacing": space, "vertical_spacing": 0.3 / rows}
     places = [(number // wide + 1, number % wide + 1) for number in range(n)]
-    specs: list[list[dict[str, Any] | None]]
-    specs = [[{} if (row, column) in places else None for column in range(1, wide + 1)] for row in range(1, rows + 1)]
+    cells: list[dict[str, Any] | None] = [{} for _ in places]
+    cells.extend([None] * (rows * wide - n))
+    specs = [cells[start : start + wide] for start in range(0, n, wide)]
     out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, figure=Figure(), **spacing)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
     for (row, column), name in zip(places, names or [], strict=False):

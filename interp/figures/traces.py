@@ -44,12 +44,13 @@ class Plot:
     def categories(self, name: str) -> list[str] | None:
         """Return the categories of the axis `x` or `y`, in order; None for an axis of numbers."""
         axis = getattr(self, name)
-        values = [value for trace in self.traces for value in _values(trace, name)]
+        values: list[Any] = []
+        for trace in self.traces:
+            values.extend(_values(trace, name))
         if axis.type != "category" and not any(isinstance(value, str) for value in values):
             return None
-        return list(
-            dict.fromkeys([*map(str, axis.categoryarray if axis.categoryarray is not None else ()), *map(str, values)])
-        )
+        first = [] if axis.categoryarray is None else axis.categoryarray
+        return list(dict.fromkeys(map(str, [*first, *values])))
 
     def places(self, trace: Any, name: str) -> np.ndarray:
         """Return the coordinates of a trace's values."""
@@ -121,9 +122,11 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
     for trace in traces:
         if trace.showlegend is not False:
             series.setdefault(named(trace), trace)
-    filled = [name for name, trace in series.items() if trace.type in ("bar", "box")]
-    looks: dict[str, dict[str, Any]]
-    looks = {name: {"hatch": hatch} for name, hatch in zip(filled, cycle(_HATCHES), strict=False)}
+    hatches = cycle(_HATCHES)
+    looks: dict[str, dict[str, Any]] = {}
+    for name, trace in series.items():
+        if trace.type in ("bar", "box"):
+            looks[name] = {"hatch": next(hatches)}
     lines = {name: trace for name, trace in series.items() if trace.type == "scatter" and trace.fill is None}
     used: set[tuple[Any, Any]] = set()
     for name, trace in lines.items():
@@ -142,10 +145,11 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 def check_traces(traces: Iterable[Any]) -> None:
     """Raise ValueError for a kind of trace that cannot be drawn for a paper."""
-    for kind in (trace.type for trace in traces):
-        if kind not in _DRAWN:
+    for trace in traces:
+        if trace.type not in _DRAWN:
             drawable = ", ".join(_DRAWN)
-            raise ValueError(f"a {kind!r} trace cannot be drawn for a paper, only {drawable}; use plotly's write_image")
+            problem = f"a {trace.type!r} trace cannot be drawn for a paper, only {drawable}"
+            raise ValueError(f"{problem}; use plotly's write_image")
 
 
 def draw(plot: Plot, trace: Any) -> Any:
@@ -253,7 +257,7 @@ def _boxes(plot: Plot, trace: Any) -> Any:
     y = np.asarray(trace.y, dtype=float)
     style = _filled(plot, trace)
     colour = _colour(trace)[:3]
-    lines = {name: {"color": colour, "linewidth": 0.7} for name in ("whiskerprops", "capprops", "medianprops")}
+    line = {"color": colour, "linewidth": 0.7}
     for place in np.unique(x):
         values = y[(x == place) & np.isfinite(y)]
         if not len(values):
@@ -264,7 +268,7 @@ def _boxes(plot: Plot, trace: Any) -> Any:
         box = {"q1": low, "med": median, "q3": high, "whislo": inside.min(), "whishi": inside.max()}
         plot.axes.bxp(
             [box], positions=[middle], widths=0.8 * width, manage_ticks=False, patch_artist=True, showfliers=False,
-            boxprops=style, **lines,
+            boxprops=style, whiskerprops=line, capprops=line, medianprops=line,
         )  # fmt: skip
         spread = 0.25 * width * ((np.arange(len(values)) * 0.618) % 1 - 0.5)
         plot.axes.plot(middle + spread, values, "o", color=colour, markersize=1.8, alpha=0.6, zorder=3)
@@ -300,7 +304,7 @@ def _edges(centres: np.ndarray) -> np.ndarray:
 def _colours(scale: Any) -> Colormap:
     """A colour scale whose brightness only rises or only falls. A scale with two dark ends is replaced by cividis."""
     if scale is not None:
-        css = sample_colorscale([list(item) for item in scale], list(np.linspace(0, 1, 65)))
+        css = sample_colorscale(list(map(list, scale)), list(np.linspace(0, 1, 65)))
         colours = [css_colour(item)[:3] for item in css]
         steps = np.diff(np.array(colours) @ _GREY)
         if (steps > -1e-3).all() or (steps < 1e-3).all():
