@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,17 @@ def written_comparison(directories: Sequence[str | os.PathLike[str]], out: str |
     target = Path(out)
     check_own(target / "comparison")
     check_page(target)
-    runs = [run for directory in directories for run in find_runs(directory)]
+    runs: list[Run] = []
+    for directory in directories:
+        runs.extend(find_runs(directory))
     if len(runs) < 2:
         listed = ", ".join(map(str, directories)) or "no directory"
         raise ValueError(f"found {len(runs)} run in {listed}; a comparison needs two or more")
-    places = [run.directory.resolve() for run in runs]
-    if twice := [run.directory for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
-        raise ValueError(f"{twice[0]} is given twice; give each run once")
+    places = set()
+    for run in runs:
+        if run.directory.resolve() in places:
+            raise ValueError(f"{run.directory} is given twice; give each run once")
+        places.add(run.directory.resolve())
     if saved := ", ".join(map(str, saved_results(target))):
         raise ValueError(f"{target} holds results ({saved}), whose page would be replaced; choose another directory")
     written = Written(target / "index.html")
@@ -108,7 +112,7 @@ def _section(sides: Sides, provenances: dict[str, dict[str, Any]]) -> Section:
     numbers = sides.numbers.rename_axis("run").reset_index()
     numbers.insert(1, "model", [Path(provenance["model"]).name for provenance in provenances.values()])
     numbers.insert(2, "corpus", [provenance["corpus"] for provenance in provenances.values()])
-    keys = list(dict.fromkeys(key for provenance in provenances.values() for key in provenance))
+    keys = list(dict.fromkeys(chain.from_iterable(provenances.values())))
     values = {}
     for run, provenance in provenances.items():
         values[run] = [json.dumps(provenance.get(key), ensure_ascii=False) for key in keys]
@@ -127,16 +131,23 @@ def _section(sides: Sides, provenances: dict[str, dict[str, Any]]) -> Section:
 def run_names(runs: Sequence[Run]) -> list[str]:
     """The shortest distinct names for runs, from model, corpus and directory. The corpus is used only if it belongs to
     a question that all runs ask, because different questions read different data (a text, minimal pairs)."""
-    models = [dict.fromkeys(Path(result.provenance["model"]).name for result in run.results.values()) for run in runs]
-    parts = [list(map(", ".join, models))]
-    shared = [analysis for analysis in runs[0].results if all(analysis in run.results for run in runs)]
-    if shared:
-        corpora = [[run.results[analysis].provenance["corpus"] for run in runs] for analysis in shared]
+    models = []
+    folders = []
+    for run in runs:
+        names = dict.fromkeys(Path(result.provenance["model"]).name for result in run.results.values())
+        models.append(", ".join(names))
+        folders.append(run.directory.resolve().name)
+    parts = [models]
+    corpora = []
+    for analysis in runs[0].results:
+        if all(analysis in run.results for run in runs):
+            corpora.append([run.results[analysis].provenance["corpus"] for run in runs])
+    if corpora:
         parts.append(max(corpora, key=lambda names: len(set(names))))
-    parts.append([run.directory.resolve().name for run in runs])
+    parts.append(folders)
     for number in range(1, len(parts) + 1):
         for chosen in combinations(parts, number):
-            names = list(map(", ".join, zip(*chosen, strict=True)))
-            if len(set(names)) == len(names):
-                return names
+            joined = list(map(", ".join, zip(*chosen, strict=True)))
+            if len(set(joined)) == len(joined):
+                return joined
     return [str(run.directory) for run in runs]

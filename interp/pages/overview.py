@@ -30,21 +30,32 @@ def subjects(entries: Sequence[Entry]) -> dict[str, str]:
     runs: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         provenance = entry.section.provenance
-        abouts = [provenance, *(value for value in provenance.values() if isinstance(value, Mapping))]
-        for about in [about for about in abouts if "model" in about]:
-            runs.setdefault(Path(about["model"]).name, []).append(about)
+        for about in (provenance, *provenance.values()):
+            if isinstance(about, Mapping) and "model" in about:
+                runs.setdefault(Path(about["model"]).name, []).append(about)
     sentences = {}
     for model, abouts in runs.items():
-        facts: dict[str, list[str | None]] = {
-            "{}": [about.get("architecture") for about in abouts],
-            "{} parameters": [f"{about['n_parameters']:,}" for about in abouts if about.get("n_parameters")],
-            "read {}": [about.get("corpus") for about in abouts],
-            "with interp {}": [about.get("versions", {}).get("interp") for about in abouts],
-            "on {}": [about.get("date") for about in abouts],
-        }
-        named = {form: " and ".join(dict.fromkeys(filter(None, values))) for form, values in facts.items()}
-        sentences[model] = " · ".join(form.format(value) for form, value in named.items() if value)
+        facts: dict[str, list[str]] = {}
+        for about in abouts:
+            for form, value in _facts(about).items():
+                values = facts.setdefault(form, [])
+                if value and value not in values:
+                    values.append(value)
+        clauses = [form.format(" and ".join(values)) for form, values in facts.items() if values]
+        sentences[model] = " · ".join(clauses)
     return sentences
+
+
+def _facts(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    """What a provenance says of a run, by the form of the clause that says it."""
+    n_parameters = provenance.get("n_parameters")
+    return {
+        "{}": provenance.get("architecture"),
+        "{} parameters": f"{n_parameters:,}" if n_parameters else None,
+        "read {}": provenance.get("corpus"),
+        "with interp {}": provenance.get("versions", {}).get("interp"),
+        "on {}": provenance.get("date"),
+    }
 
 
 def terms(entries: Sequence[Entry]) -> dict[str, str]:
@@ -63,8 +74,9 @@ def terms(entries: Sequence[Entry]) -> dict[str, str]:
 def rules(entries: Sequence[Entry]) -> list[str]:
     """Return how verdicts follow from numbers, each rule once, with s for the smallest effect of interest."""
     forms = []
-    for finding in [finding for entry in entries for finding in entry.section.findings]:
-        forms.append(finding.rule if math.isnan(finding.smallest) else re.sub(r"\d+\.\d+", "s", finding.rule))
+    for entry in entries:
+        for finding in entry.section.findings:
+            forms.append(finding.rule if math.isnan(finding.smallest) else re.sub(r"\d+\.\d+", "s", finding.rule))
     return list(dict.fromkeys(forms))
 
 

@@ -106,9 +106,11 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
 def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """The results in a directory and its subdirectories, except hidden ones."""
     root = local_path(directory)
-    folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
-    saved = {folder: saved_names(folder) for folder in folders}
-    return {folder: analyses for folder, analyses in saved.items() if analyses}
+    saved = {}
+    for folder in (root, *sorted(filter(Path.is_dir, root.glob("[!.]*")))):
+        if analyses := saved_names(folder):
+            saved[folder] = analyses
+    return saved
 
 
 def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:
@@ -224,8 +226,14 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         url: the address of the page, if there is a picture next to it.
     """
     questions = _by_question(parts, written)
-    entries = [entry for by_title in questions.values() for group in by_title.values() for entry in group]
-    groups = {name: load(name) for name in questions}
+    entries: list[Entry] = []
+    for by_title in questions.values():
+        for group in by_title.values():
+            entries.extend(group)
+    labels = {}
+    for name in questions:
+        analysis = load(name)
+        labels[name] = (name.replace("_", " ").capitalize(), analysis.question or analysis.title)
     sections = [part for _, _, part in parts]
     scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
     if any(part.views for part in sections):
@@ -243,10 +251,7 @@ def render(written: Written, title: str, parts: list[Part], *, url: str | None =
         terms=overview.terms(entries),
         rules=overview.rules(entries),
         left_out=overview.left_out(entries),
-        names={
-            name: (name.replace("_", " ").capitalize(), analysis.question or analysis.title)
-            for name, analysis in groups.items()
-        },
+        names=labels,
         style=Markup(style()),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
@@ -335,7 +340,8 @@ def description(figure: go.Figure) -> str:
     axes = [axis.title.text for axis in (*figure.select_xaxes(), *figure.select_yaxes()) if axis.title.text]
     named = [trace.name for trace in figure.data if trace.name and trace.showlegend is not False]
     parts = [plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
-    parts += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
+    if named:
+        parts.append("Shown: " + "; ".join(dict.fromkeys(named)))
     return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, parts))))
 
 

@@ -39,10 +39,11 @@ class Written:
                 raise
             if os.environ.get("INTERP_DEBUG") == "1":
                 traceback.print_exc()
-            places = [
-                (frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)
-            ]
-            where = [f"{name}, line {line}" for name, line in places if name.startswith("interp.")][-1]
+            where = "outside interp"
+            for frame, line in traceback.walk_tb(error.__traceback__):
+                name = frame.f_globals.get("__name__", "")
+                if name.startswith("interp."):
+                    where = f"{name}, line {line}"
             note = f"{drawing} could not be drawn ({type(error).__name__}: {error}; {where}). {_ADVICE}"
             self.notes.append(note)
             warn(note)

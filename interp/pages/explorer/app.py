@@ -72,14 +72,15 @@ def application(subject: Subject, prefix: str) -> Dash:
 
 def _answering(app: Dash, key: str, panel: Panel, subject: Subject, lock: threading.Lock) -> None:
     """Let a panel answer when a control changes, and save what it shows."""
-    controls = [(name, "value") for name in panel.inputs]
+    inputs = [Input(name, "value") for name in panel.inputs]
+    states = [State(name, "value") for name in panel.inputs]
 
     def answered(chosen: Sequence[Any]) -> tuple[Answer, list[str]]:
         caveats: list[str] = []
         with lock, collecting(caveats):
             return panel.answer(subject, *chosen), caveats
 
-    @app.callback(Output(f"{key}-shown", "children"), *[Input(*control) for control in controls], Input("dark", "data"))
+    @app.callback(Output(f"{key}-shown", "children"), *inputs, Input("dark", "data"))
     def show(*arguments: Any) -> list[Component]:
         *chosen, dark = arguments
         try:
@@ -92,10 +93,7 @@ def _answering(app: Dash, key: str, panel: Panel, subject: Subject, lock: thread
             message = f"{type(error).__name__}: {error}; this is probably a mistake in interp: please report it"
         return [caveat(message)]
 
-    @app.callback(
-        Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *[State(*control) for control in controls],
-        prevent_initial_call=True,
-    )  # fmt: skip
+    @app.callback(Output(f"{key}-saved", "data"), Input(f"{key}-save", "n_clicks"), *states, prevent_initial_call=True)
     def save(_: int, *chosen: Any) -> Any:
         try:
             page = saved_page(subject, panel.analysis, *answered(chosen))
@@ -167,15 +165,16 @@ def _layout(subject: Subject, name: str, by_name: dict[str, Panel]) -> Component
     cfg = subject.model.cfg
     shape = f"{type(subject.model).__name__}, {count(cfg.n_layers, 'block')} of {cfg.d_model:,} dimensions"
     limit = f"Texts have at most {min(MOST_TOKENS, cfg.n_ctx)} tokens"
-    tabs = [
-        html.Button(panel.title, id=f"{key}-tab", role="tab", className="tab", **aria(controls=key))
-        for key, panel in by_name.items()
-    ]
+    tabs = []
+    sections = []
+    for key, panel in by_name.items():
+        tabs.append(html.Button(panel.title, id=f"{key}-tab", role="tab", className="tab", **aria(controls=key)))
+        sections.append(_section(key, panel))
     return html.Main(
         [
             html.Header([html.H1(f"interp explore · {name}"), html.P(f"{shape}. {limit}.")]),
             html.Div(tabs, className="tabs", role="tablist", **aria(label="Panels")),
-            *(_section(key, panel) for key, panel in by_name.items()),
+            *sections,
             dcc.Store(id="dark"),
         ],
         className="explorer",
@@ -183,12 +182,10 @@ def _layout(subject: Subject, name: str, by_name: dict[str, Panel]) -> Component
 
 
 def _section(key: str, panel: Panel) -> Component:
-    controls = [
-        html.Div(
-            [html.Label(label, htmlFor=control.id), control] if label else control, className=f"control {control.id}"
-        )
-        for label, control in panel.controls.items()
-    ]
+    controls = []
+    for label, control in panel.controls.items():
+        labelled = [html.Label(label, htmlFor=control.id), control] if label else control
+        controls.append(html.Div(labelled, className=f"control {control.id}"))
     save = html.Button("Save as HTML", id=f"{key}-save", className="tool", type="button")
     result = html.Div(id=f"{key}-shown", className="shown", **aria(live="polite"))
     children: list[Component] = [

@@ -104,15 +104,17 @@ def attention(
     numbers = {"attention": float(after[query, key])}
     try:
         table = _contributions(subject, ids, layer, head, query, key, removed)
-        trained, score = (_score(model, layer, states, head, query, key) for states in (plain, edited))
+        trained = _score(model, layer, plain, head, query, key)
+        score = _score(model, layer, edited, head, query, key)
     except ValueError as error:
         notes.append(f"Its score is not shown by dimension: {error}.")
     else:
         total = table["contribution"].sum()
-        parts = [printed(part, "{:+.3f}") for part in (total, trained - total)]
+        of_dims = printed(total, "{:+.3f}")
+        of_bias = printed(trained - total, "{:+.3f}")
         notes.append(
-            f"Score: {_change(trained, score, without, '{:+.3f} nats')}. As trained, {parts[0]} comes from "
-            f"{model.cfg.d_model:,} dimensions of the key and {parts[1]} from the key's bias."
+            f"Score: {_change(trained, score, without, '{:+.3f} nats')}. As trained, {of_dims} comes from "
+            f"{model.cfg.d_model:,} dimensions of the key and {of_bias} from the key's bias."
         )
         tables["Contributions of residual dimensions"] = table
         drawn["dimensions"] = figures.contributions(table, f"{names[query]} → {names[key]}")

@@ -140,7 +140,10 @@ def _compare(subject: Subject, first: str, second: str, probe: str | None = None
 
 def _dims(text: str | None) -> list[int]:
     """The numbers in a list of dimensions."""
-    parts = re.findall(r"[^\s,]+", text or "")
-    if wrong := [part for part in parts if not re.fullmatch("[0-9]{1,9}", part)]:
-        raise ValueError(f"{wrong[0]!r} is not a dimension; write whole numbers with commas between them: 48, 12")
-    return [int(part) for part in dict.fromkeys(parts)]
+    dims = []
+    for part in re.findall(r"[^\s,]+", text or ""):
+        if not re.fullmatch("[0-9]{1,9}", part):
+            raise ValueError(f"{part!r} is not a dimension; write whole numbers with commas between them: 48, 12")
+        if int(part) not in dims:
+            dims.append(int(part))
+    return dims

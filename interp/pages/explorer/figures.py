@@ -35,7 +35,7 @@ _LONGEST = 14
 _BINS = 16
 _HEADS_IN_A_ROW = 12
 _CELLS = 48  # the most rows of a small pattern
-_TICKS = [digit * 10.0**power for power in range(-4, 4) for digit in (1, 2, 5)]
+_TICKS = np.outer(10.0 ** np.arange(-4, 4), [1, 2, 5]).ravel().tolist()
 _KINDS = {
     True: {"name": "outlier dimension", "color": VERMILION},
     False: {"name": "other dimension", "color": BLUE},
@@ -70,7 +70,7 @@ def _add_tokens(
     hover = f"%{{y}} → %{{x}}<br>{hover}<extra></extra>"
     bar = {"orientation": "h", "thickness": 10, "len": 0.6, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     out.add_heatmap(z=values.round(4), x=labels, y=labels, hovertemplate=hover, colorbar=bar, colorbar_ypad=4, **look)
-    ticks = _ticks(range(len(tokens)), tokens) | {"type": "category", "showgrid": False, "constrain": "domain"}
+    ticks = dict(_ticks(range(len(tokens)), tokens), type="category", showgrid=False, constrain="domain")
     out.update_xaxes(ticks, tickangle=-60)
     out.update_yaxes(ticks, autorange="reversed", scaleanchor="x")
     out.update_layout(height=max(480, min(740, 240 + 22 * len(tokens))))
@@ -104,7 +104,8 @@ def heads(patterns: Float[np.ndarray, "head query key"], layer: int, head: int, 
     row, column = divmod(head, columns)
     edges = {"x0": column, "x1": column + side / unit, "y0": row, "y1": row + side / unit}
     out.add_shape(type="rect", **edges, line={"color": INK, "width": 2})
-    x, y = ((np.arange(size) + 0.5) / unit for size in reversed(cells.shape))
+    x = (np.arange(cells.shape[1]) + 0.5) / unit
+    y = (np.arange(cells.shape[0]) + 0.5) / unit
     look = {"zmin": 0, "zmax": 1, "colorscale": DIVERGING[3:], "showscale": False, "hoverinfo": "none"}
     out.add_heatmap(z=cells.round(3), x=x, y=y, **look)
     out.update_xaxes(visible=False, constrain="domain", constraintoward="left")
@@ -162,7 +163,8 @@ def frequencies(table: pd.DataFrame, scale: float, bias: str) -> Figure:
     centres = np.sqrt(edges[:-1] * edges[1:])
     for factor, column in {scale: "scaled", 1.0: "as_trained"}.items():
         means = np.log(types[column]).groupby(bins).mean().map(np.exp)
-        style = styles[factor] | {"name": styles[factor]["name"] + (" (as trained)" if factor == 1 else "")}
+        style = styles[factor].copy()
+        style["name"] += " (as trained)" if factor == 1 else ""
         add_series(out, means.set_axis(centres[means.index]), style, hover=hover)
     add_equal(out, edges[0], edges[-1], "p = u")
     return out.update_xaxes(LOG).update_yaxes(LOG)
@@ -179,7 +181,7 @@ def achieved(curve: pd.DataFrame, table: pd.DataFrame, token: str) -> Figure:
         style = {"name": way, "color": colour, "dash": ("solid", "dash")[number]}
         add_series(out, part, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}")
         point = table[table["way"] == way].set_index("requested_ratio")["achieved_ratio"]
-        style |= {"symbol": SYMBOLS[number], "name": f"{way}, × {point.index[0]:g}"}
+        style.update(symbol=SYMBOLS[number], name=f"{way}, × {point.index[0]:g}")
         add_series(out, point, style, size=12, mode="markers", hover="requested %{x:.3g}<br>achieved %{y:.3g}")
     ticks = {"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS]}
     return out.update_xaxes(ticks).update_yaxes(ticks)
@@ -209,4 +211,4 @@ def probe_scores(scores: pd.DataFrame, title: str, place: str) -> Figure:
         add_series(out, values, style, hover="%{customdata}<br>%{y:+.3f}", customdata=texts, panel=column)
         ticks = _ticks(part["position"].tolist(), part["token"].tolist())
         out.update_xaxes(ticks, tickangle=-60, row=1, col=column)
-    return out.add_hline(y=0, line=THIN | {"dash": CHANCE["dash"]})
+    return out.add_hline(y=0, line=dict(THIN, dash=CHANCE["dash"]))

@@ -46,11 +46,12 @@ def grammar(subject: Subject, first: str, second: str, *, probe_of: tuple[str, i
         if probed is None:
             raise
         answer = Answer([f"The sentences have no scores: {error}."], {}, {}, "", {})
-    parts = [answer] if probed is None else [answer, probed]
-    lines = f"sentences = {sentences}\n" + "".join(part.code for part in parts)
-    figures_drawn = {name: drawn for part in parts for name, drawn in part.figures.items()}
-    tables = {heading: table for part in parts for heading, table in part.tables.items()}
-    return Answer(answer.notes, figures_drawn, tables, code(subject, lines), answer.numbers)
+    lines = f"sentences = {sentences}\n{answer.code}"
+    if probed is not None:
+        answer.figures.update(probed.figures)
+        answer.tables.update(probed.tables)
+        lines += probed.code
+    return Answer(answer.notes, answer.figures, answer.tables, code(subject, lines), answer.numbers)
 
 
 def _scored(subject: Subject, sentences: list[str]) -> Answer:

@@ -183,8 +183,10 @@ def probability(subject: Subject, token: str, *, ratio: float = 2.0, weights: We
     [name] = token_names(model, [token_id])
     steered = _steered(model, subject.prepared, fit, token_id)
     p = float(steered.odds.sigmoid().mean())
-    ways = [*(("along A", other) for other in WEIGHTS), ("constant", "")]
-    rows = [(way, other, ratio * p, steered.achieved(way, other, ratio)) for way, other in ways]
+    rows: list[tuple[str, str, float, float]] = []
+    for other in WEIGHTS:
+        rows.append(("along A", other, ratio * p, steered.achieved("along A", other, ratio)))
+    rows.append(("constant", "", ratio * p, steered.achieved("constant", "", ratio)))
     table = pd.DataFrame(rows, columns=["way", "weights", "requested", "achieved"])
     table = table.assign(requested_ratio=ratio, achieved_ratio=table["achieved"] / p)
     possible = _RATIOS[_RATIOS * p < 1]
@@ -231,7 +233,9 @@ def example_token(subject: Subject) -> str:
     if fit is None:
         return ""
     tokenizer = tokenizer_of(subject.model)
-    frequent = [token_id for token_id, group in sample_tokens(fit).items() if group == "frequent"]
-    texts = {token_id: tokenizer.decode([token_id]) for token_id in frequent}
-    typed = [text for token_id, text in texts.items() if encode(tokenizer, [text]) == [[token_id]]]
+    typed = []
+    for token_id, group in sample_tokens(fit).items():
+        text = tokenizer.decode([token_id])
+        if group == "frequent" and encode(tokenizer, [text]) == [[token_id]]:
+            typed.append(text)
     return max(typed, key=len, default="").replace(" ", "␣")

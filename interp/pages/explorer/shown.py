@@ -26,21 +26,21 @@ __all__ = ["aria", "caveat", "saved_page", "shown"]
 _MOST_ROWS = 24
 _LONG = 30  # characters of text that may be wrapped
 _SMALL = 0.0005
-_COLUMNS = {
-    **COMMON,
-    "contribution": Column("contribution, nats", "What the dimension of the key adds to the score."),
-    "outlier": Column("outlier", "Whether the dimension is an outlier in the state that enters the block."),
-    "removed": Column("removed", "Whether the dimension is removed."),
-    "unigram": Column("u(w)", "Frequency of the token in text."),
-    "as_trained": Column("p, as trained", "Probability of the token as the next one."),
-    "scaled": Column("p, with λ", "The same, with the bias scaled by λ."),
-    "way": Column("way", "What is added to the token's logit."),
-    "weights": Column("weights", "How the change of the embedding is spread over its dimensions."),
-    "requested": Column("requested p", "The mean probability that was requested."),
-    "achieved": Column("achieved p", "The mean probability on the prepared text."),
-    "requested_ratio": Column("requested factor", "The requested probability divided by the one as trained."),
-    "achieved_ratio": Column("achieved factor", "The achieved probability divided by the one as trained."),
-}
+_COLUMNS = dict(
+    COMMON,
+    contribution=Column("contribution, nats", "What the dimension of the key adds to the score."),
+    outlier=Column("outlier", "Whether the dimension is an outlier in the state that enters the block."),
+    removed=Column("removed", "Whether the dimension is removed."),
+    unigram=Column("u(w)", "Frequency of the token in text."),
+    as_trained=Column("p, as trained", "Probability of the token as the next one."),
+    scaled=Column("p, with λ", "The same, with the bias scaled by λ."),
+    way=Column("way", "What is added to the token's logit."),
+    weights=Column("weights", "How the change of the embedding is spread over its dimensions."),
+    requested=Column("requested p", "The mean probability that was requested."),
+    achieved=Column("achieved p", "The mean probability on the prepared text."),
+    requested_ratio=Column("requested factor", "The requested probability divided by the one as trained."),
+    achieved_ratio=Column("achieved factor", "The achieved probability divided by the one as trained."),
+)
 
 
 def shown(key: str, answer: Answer, *, dark: bool) -> list[Component]:
@@ -71,7 +71,7 @@ def _graph(key: str, name: str, figure: Figure, dark: bool) -> Component:
     top = 44 if any(trace.name for trace in figure.data) else 14
     width = (figure.layout.meta or {}).get("least_width", 0)
     margin = drawn["layout"]["margin"] if width else {"l": 56, "r": 12, "t": top, "b": 48}
-    layout = drawn["layout"] | {"title": None, "legend": legend, "margin": margin}
+    layout = dict(drawn["layout"], title=None, legend=legend, margin=margin)
     height = layout["height"] - (80 if width else 20)
     drawn = {"data": drawn["data"], "layout": layout}
     graph = dcc.Graph(
@@ -103,11 +103,13 @@ def _sheet(heading: str, table: Any) -> Component:
     columns = displayed(table.head(_MOST_ROWS), _COLUMNS)
     size = count(len(table), "row") if len(table) <= _MOST_ROWS else f"{_MOST_ROWS} of {len(table):,} rows"
     head = [html.Th(column.heading.label, title=column.heading.meaning, scope="col") for column in columns]
-    kinds = ["number" if column.numeric else "" for column in columns]
     body = []
     for row in zip(*map(_cells, columns), strict=True):
-        looks = [kind or ("text" if len(cell) > _LONG else "") for cell, kind in zip(row, kinds, strict=True)]
-        body.append(html.Tr([html.Td(cell, className=look) for cell, look in zip(row, looks, strict=True)]))
+        cells = []
+        for column, cell in zip(columns, row, strict=True):
+            look = "text" if len(cell) > _LONG else ""
+            cells.append(html.Td(cell, className="number" if column.numeric else look))
+        body.append(html.Tr(cells))
     sheet = html.Table([html.Thead(html.Tr(head)), html.Tbody(body)])
     summary = html.Summary([heading, html.Span(size, className="size")])
     scroll = html.Div(sheet, className="scroll", tabIndex="0", role="region", **aria(label=heading))

@@ -103,7 +103,11 @@ def token_ids(model: Model, text: str) -> list[int]:
 
 def code(explored: Subject, lines: str) -> str:
     """A cell of a notebook: imports, the line that loads the model, and the other lines."""
-    statements = [line for line in lines.splitlines() if line]
-    imports = [line for line in statements if line.startswith(("import ", "from "))]
-    body = [line for line in statements if line not in imports]
+    imports = []
+    body = []
+    for line in filter(None, lines.splitlines()):
+        if line.startswith(("import ", "from ")):
+            imports.append(line)
+        else:
+            body.append(line)
     return "\n".join(["import interp", *sorted(imports, reverse=True), "", f"model = {explored.loading}", *body, ""])
