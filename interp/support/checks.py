@@ -183,12 +183,12 @@ def check_table(table: pd.DataFrame, name: str, columns: Sequence[str], key: Seq
 
 def check_same(subject: str, stored: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
     """Raise ValueError naming the differences between two JSON-able descriptions; floats may differ by `rel_tol`."""
-    old, new = (dict(_leaves(json.loads(json.dumps(description)))) for description in (stored, expected))
-    differences = [
-        f"{key}: {old.get(key)!r:.80}, here {new.get(key)!r:.80}"
-        for key in sorted({*old, *new})
-        if not _is_same(old.get(key), new.get(key), rel_tol)
-    ]
+    old = dict(_leaves(json.loads(json.dumps(stored))))
+    new = dict(_leaves(json.loads(json.dumps(expected))))
+    differences = []
+    for key in sorted({*old, *new}):
+        if not _is_same(old.get(key), new.get(key), rel_tol):
+            differences.append(f"{key}: {old.get(key)!r:.80}, here {new.get(key)!r:.80}")
     if differences:
         remainder = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise ValueError(f"{subject}: {'; '.join(differences[:3])}{remainder}")

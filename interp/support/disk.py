@@ -78,10 +78,11 @@ def result_names(folder: Path) -> Collection[str] | None:
     check_own(folder / FIGURES)
     tables = saved.get("tables", [path.stem for path in folder.glob("*.parquet")])
     arrays = saved.get("arrays", [])
-    if not all(isinstance(listed, list) for listed in (tables, arrays)):
+    if not isinstance(tables, list) or not isinstance(arrays, list):
         raise FileExistsError(f"{folder / 'result.json'} is damaged: its tables and arrays are not lists; {_MOVE}")
-    files = [*(f"{name}.parquet" for name in tables), *(f"{name}.safetensors" for name in arrays)]
-    return ["result.json", OPTIONS, FIGURES, *files]
+    tables = [f"{name}.parquet" for name in tables]
+    arrays = [f"{name}.safetensors" for name in arrays]
+    return ["result.json", OPTIONS, FIGURES, *tables, *arrays]
 
 
 def check_own(target: Path, listed: Listed = contents) -> None:

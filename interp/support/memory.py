@@ -39,7 +39,9 @@ def available(device: str = "cpu") -> int:
     if device.startswith("cuda"):
         return _of_gpu(device)[0]
     free = psutil.virtual_memory().available
-    return max(0, min([free, *(limit - used for limit, used in _groups())]))
+    for limit, used in _groups():
+        free = min(free, limit - used)
+    return max(0, free)
 
 
 def total(device: str = "cpu") -> int:
@@ -52,7 +54,10 @@ def total(device: str = "cpu") -> int:
     """
     if device.startswith("cuda"):
         return _of_gpu(device)[1]
-    return min([psutil.virtual_memory().total, *(limit for limit, _ in _groups())])
+    size = psutil.virtual_memory().total
+    for limit, _ in _groups():
+        size = min(size, limit)
+    return size
 
 
 def peak() -> int:
@@ -64,8 +69,9 @@ def peak() -> int:
         True
     """
     if _STATUS.is_file():
-        line = next(line for line in _STATUS.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+        for line in _STATUS.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -135,6 +141,9 @@ def _limit(folder: Path) -> Iterator[tuple[int, int]]:
             continue
         limit = (folder / name).read_text(encoding="utf-8").strip()
         if limit.isdecimal():
-            lines = (line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
-            gives_up = next((int(size) for key, size in lines if key == reclaimable), 0)
+            gives_up = 0
+            for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines():
+                key, size = line.split()
+                if key == reclaimable:
+                    gives_up = int(size)
             yield int(limit), int((folder / used).read_text(encoding="utf-8")) - gives_up
