@@ -76,7 +76,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         with unfinished(out, job, check) as directory:
             with _loading(model):
                 loaded = models.load(model, **model_options)
-            arguments = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
+            arguments = dryrun.resolved(options, loaded)
             result = resolve_name(analysis.answer)(loaded, text, **arguments, directory=directory)
             if not save({out: {analysis.name: result}}, directory, job):
                 return
@@ -117,7 +117,7 @@ def _reading(analysis: Analysis, provenance: Mapping[str, Any]) -> str:
     if perplexity := settings.get("bos_perplexity"):
         without, preceded = perplexity["without"], perplexity["with"]
         begin = f"{beginning_words(False)} (perplexity of the first rows {without:.4g}, and {preceded:.4g} with one)"
-    parts = [part for part in (rows, begin) if part]
+    parts = list(filter(None, (rows, begin)))
     return " ".join(["read", *parts]) if parts else ""
 
 
@@ -135,7 +135,8 @@ def _options(analysis: Analysis, values: Mapping[str, Any], source: str) -> dict
     options = flags.read(analysis.options, values)
     if not values.get("paper"):
         return options
-    protocol = {name: value for name, value in analysis.paper.items() if name != source}
+    protocol = dict(analysis.paper)
+    protocol.pop(source, None)
     if set(protocol) & set(options):
         *sets, last = map(flags.flag, protocol)
         raise ValueError(f"--paper sets {', '.join(sets)} and {last} itself; leave them out")

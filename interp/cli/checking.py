@@ -42,30 +42,32 @@ def check(
     verdict, fits = budget.verdict(budget.run.available)
     disk = budget.numbers.get("states_bytes", 0)
     free = shutil.disk_usage(Path.cwd()).free
-    facts = {
+    facts: dict[str, Any] = {
         "class": type(loaded).__name__,
         "n_layers": shape.n_layers, "d_model": shape.d_model, "d_vocab": shape.d_vocab,
         "parameters": shape.parameters, "context": loaded.cfg.n_ctx, "parity": dict(origin(loaded).parity),
         "questions": questions, "left_out": absent, "sentences": _sentences(loaded), "special_tokens": _special(loaded),
-        "peak_bytes": budget.peak, **fits, "disk_bytes": disk, "free_disk_bytes": free,
+        "peak_bytes": budget.peak,
     }  # fmt: skip
+    facts.update(fits, disk_bytes=disk, free_disk_bytes=free)
     if as_json:
         echo(json.dumps(facts))
         return
     sizes = f"{shape.n_layers} blocks of {shape.d_model:,}, {shape.d_vocab:,} types, rows of up to {loaded.cfg.n_ctx:,}"
-    parity = "; ".join(
-        f"{quantity} differ by at most {difference:.1e}" for quantity, difference in origin(loaded).parity.items()
-    )
+    parity = [f"{quantity} differ by at most {error:.1e}" for quantity, error in origin(loaded).parity.items()]
+    special = ", ".join(f"{token} {number}" for token, number in facts["special_tokens"].items())
     lines = [
         ("model", f"{type(loaded).__name__}, {shape.parameters:,} parameters, {sizes}"),
-        ("transformers", parity),
+        ("transformers", "; ".join(parity)),
         ("questions", ", ".join(questions) or "none"),
-        *(("left out", f"{part}: {reason}") for part, reason in absent.items()),
-        *facts["sentences"].items(),
-        ("special", ", ".join(f"{token} {number}" for token, number in facts["special_tokens"].items()) or "none"),
-        ("memory", f"interp report {verdict}"),
-        ("disk", f"interp report writes {memory.shown(disk)} of hidden states; {memory.shown(free)} is free here"),
     ]
+    for part, reason in absent.items():
+        lines.append(("left out", f"{part}: {reason}"))
+    lines.extend(facts["sentences"].items())
+    lines.append(("special", special or "none"))
+    lines.append(("memory", f"interp report {verdict}"))
+    stored = f"interp report writes {memory.shown(disk)} of hidden states; {memory.shown(free)} is free here"
+    lines.append(("disk", stored))
     echo("\n".join([model, *(f"{name:14}{value}" for name, value in lines)]))
 
 

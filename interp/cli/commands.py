@@ -47,12 +47,17 @@ def unigrams(
     **values: Any,
 ) -> None:
     """Count the tokens of a corpus, or of several together, for --unigram."""
-    counted = [source for source in add or [] if is_counts(source)]
-    texts = [*([] if corpus is None else [corpus]), *(source for source in add or [] if source not in counted)]
+    counted = []
+    texts = [] if corpus is None else [corpus]
+    for source in add or []:
+        if is_counts(source):
+            counted.append(source)
+        else:
+            texts.append(source)
     if not texts and not counted:
         raise ValueError("--corpus is missing; expected a text to count, or --add with texts and files of counts")
     if dry_run:
-        _say_count(model, texts, flags.read(TextOptions, values) | flags.read(ModelOptions, values), as_json=as_json)
+        _say_count(model, texts, flags.read(TextOptions, values), flags.read(ModelOptions, values), as_json=as_json)
         return
     model_directory(model)
     for text in texts:
@@ -81,7 +86,9 @@ def unigrams(
         echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
 
 
-def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool) -> None:
+def _say_count(
+    model: str, texts: Sequence[str], options: Mapping[str, Any], model_options: Mapping[str, Any], *, as_json: bool
+) -> None:
     """Print what would be counted."""
     model_directory(model, weights=False)
 
@@ -91,7 +98,7 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
     estimates = [roughly_tokens(text, limit=options.get("limit"), column=options.get("column")) for text in texts]
     lengths = [tokens for tokens in estimates if tokens is not None]
     tokens = sum(lengths) if len(lengths) == len(estimates) else None
-    d_vocab = shape_with(model, options).d_vocab
+    d_vocab = shape_with(model, model_options).d_vocab
     if as_json:
         echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
         return
@@ -185,7 +192,8 @@ def models(as_json: flags.JsonFlag = False) -> None:
     import pandas as pd
 
     places = [(name, "bundled", BUNDLED / name) for name in bundled_models()]
-    places += [(name, "cached", path) for name, path in cached("models").items()]
+    for name, path in cached("models").items():
+        places.append((name, "cached", path))
     rows = [(name, where, _parameters(path), _size(path), str(path)) for name, where, path in places]
     table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"]).astype({"parameters": "Int64"})
     show({"models": ("models for --model", table)}, as_json=as_json)
@@ -200,10 +208,17 @@ def corpora(as_json: flags.JsonFlag = False) -> None:
 
     datasets = cached("datasets")
     text = BUNDLED / "text.txt"
-    rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
-    rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
-    texts = [(name, "--corpus", source["path"]) for name, source in HUB_CORPORA.items() if name not in HUB_PAIRS]
-    for name, option, source in texts + [(name, "--pairs", source) for name, source in HUB_PAIRS.items()]:
+    rows = [
+        ("bundled", "--corpus", "bundled", _size(text), str(text)),
+        ("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate"),
+    ]
+    sources = []
+    for name, corpus in HUB_CORPORA.items():
+        if name not in HUB_PAIRS:
+            sources.append((name, "--corpus", corpus["path"]))
+    for name, path_on_hub in HUB_PAIRS.items():
+        sources.append((name, "--pairs", path_on_hub))
+    for name, option, source in sources:
         path = datasets.get(source)
         here = ("cached", _size(path)) if path else ("hub", "")
         rows.append((f"{name}/LANGUAGE" if name == "multiblimp" else name, option, *here, source))

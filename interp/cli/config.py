@@ -28,11 +28,14 @@ _NOT_KEPT = ("dry_run", "measure", "overwrite", "as_json")
 
 def keep(job: Job, folder: Path) -> None:
     """Write, next to a result, the command and options with which the run can be repeated."""
-    options = {name: value for name, value in job.options.items() if name not in _NOT_KEPT and value is not None}
+    options = {"command": job.command}
+    for name, value in job.options.items():
+        if name not in _NOT_KEPT and value is not None:
+            options[name] = value
     command = f"interp {job.command} --config FILE --out DIR"
     head = f"# interp {metadata.version('interp')}. To repeat the run from the same place: {command}\n"
     with replacing(folder / OPTIONS) as temporary:
-        text = yaml.safe_dump({"command": job.command, **options}, sort_keys=False, allow_unicode=True, width=10_000)
+        text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True, width=10_000)
         temporary.write_text(head + text, encoding="utf-8")
 
 
@@ -118,9 +121,15 @@ def _flags(parameter: Any, node: yaml.Node, where: str) -> list[str]:
         return [f"{flag}={_text(node, where)}"]
     items = [_text(item, where) for item in node.value]
     if parameter.multiple:
-        return [part for item in items for part in (flag, item)]
-    if split := next((item for item in items if "," in item), None):
-        raise ValueError(f"{where} has {split!r}, but a comma separates the values of this option; write one per item")
+        words = []
+        for item in items:
+            words.extend([flag, item])
+        return words
+    for item in items:
+        if "," in item:
+            raise ValueError(
+                f"{where} has {item!r}, but a comma separates the values of this option; write one per item"
+            )
     return [f"{flag}={','.join(items)}"]
 
 

@@ -53,7 +53,7 @@ def say_one(
     as_json: bool,
 ) -> None:
     """Print what one analysis of a model would need, given its options and those of the model (`model_options`)."""
-    budget = budget_of(analysis, name, data, {**options, **model_options})
+    budget = budget_of(analysis, name, data, dict(options, **model_options))
     left_out = _left_out(name, model_options, [(analysis, options)])
     if left_out and analysis.name in left_out:
         raise ValueError(f"{name}: {left_out[analysis.name]}")
@@ -72,9 +72,14 @@ def say_all(
 ) -> None:
     """Print what a report on each model would need."""
     requests = [(analysis, _in_report(analysis, options)) for analysis in _reported(options)]
-    left_out = {name: _left_out(name, model_options, requests) for name in names}
-    budgets = {name: budget_of_all(name, corpus, {**options, **model_options}, left_out[name] or {}) for name in names}
-    measured = {name: _measured(None, name, corpus, options, model_options) for name in names if measure}
+    left_out = {}
+    budgets = {}
+    measured = {}
+    for name in names:
+        left_out[name] = _left_out(name, model_options, requests)
+        budgets[name] = budget_of_all(name, corpus, dict(options, **model_options), left_out[name] or {})
+        if measure:
+            measured[name] = _measured(None, name, corpus, options, model_options)
     _show(budgets, left_out, measured, as_json=as_json)
 
 
@@ -96,8 +101,14 @@ def budget_of_all(
     corpus_file(corpus)
     pairs = options.get("pairs", "bundled")
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
-    by_kind = {kind: options[option] for option, kind in kinds(ReportOptions).items() if option in options}
-    of_pairs = {"limit": limit} | {kind: by_kind[kind] for kind in kinds(PairColumns).values() if kind in by_kind}
+    by_kind = {}
+    for option, kind in kinds(ReportOptions).items():
+        if option in options:
+            by_kind[kind] = options[option]
+    of_pairs = {"limit": limit}
+    for kind in kinds(PairColumns).values():
+        if kind in by_kind:
+            of_pairs[kind] = by_kind[kind]
     costs = {}
     later = 0
     for analysis in _reported(options):
@@ -105,7 +116,9 @@ def budget_of_all(
             continue
         of_reads = {"pairs": (pairs, of_pairs), "prompts": (corpus, {})}
         data, shared = of_reads.get(analysis.reads, (corpus, by_kind))
-        arguments = _known(options, ModelOptions) | named(analysis.options, shared) | _in_report(analysis, options)
+        arguments = _known(options, ModelOptions)
+        arguments.update(named(analysis.options, shared))
+        arguments.update(_in_report(analysis, options))
         cost = _cost(analysis, name, data, arguments)
         if analysis.reads in ("pairs", "prompts"):
             later += 1
@@ -117,9 +130,14 @@ def budget_of_all(
 def _budget(name: str, costs: Mapping[str, "Cost"], options: Mapping[str, Any], declared: type[Options]) -> "Budget":
     from interp.passes.budget import budget
 
-    names = {kind: option for option, kind in kinds(declared).items() if kind in ("batch_size", "context")}
-    batch = {kind: options[option] for kind, option in names.items() if option in options}
-    return budget(name, costs, _known(options, ModelOptions) | batch, names)
+    names = {}
+    settings = _known(options, ModelOptions)
+    for option, kind in kinds(declared).items():
+        if kind in ("batch_size", "context"):
+            names[kind] = option
+            if option in options:
+                settings[kind] = options[option]
+    return budget(name, costs, settings, names)
 
 
 def _reported(options: Mapping[str, Any]) -> list[Analysis]:
@@ -154,7 +172,8 @@ def _left_out(
         return None
     left_out: dict[str, str] = {}
     for analysis, options in requests:
-        left_out |= analysis.left_out(model, {key: value for key, value in options.items() if not callable(value)})
+        settled = {key: value for key, value in options.items() if not callable(value)}
+        left_out.update(analysis.left_out(model, settled))
     return left_out
 
 
@@ -169,6 +188,11 @@ def _known(options: Mapping[str, Any], declared: type) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key in names}
 
 
+def resolved(options: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Return options with their values; those that depend on the model are functions of it and of the options."""
+    return {name: value(model, options) if callable(value) else value for name, value in options.items()}
+
+
 def _measured(
     analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], model_options: Mapping[str, Any]
 ) -> "Measured":
@@ -179,9 +203,9 @@ def _measured(
 
     loaded = models.load(name, **model_options)
     answer = report.report if analysis is None else resolve_name(analysis.answer)
-    arguments = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
+    arguments = resolved(options, loaded)
     declared = ReportOptions if analysis is None else analysis.options
-    text = taken(declared, {**arguments}, ("limit", "column"))
+    text = taken(declared, dict(arguments), ("limit", "column"))
     source: Any = data
     if analysis is not None and analysis.reads == "pairs":
         source = flags.pairs_of(data, declared, arguments)
@@ -209,9 +233,9 @@ def _show(
     texts = []
     for name, budget in budgets.items():
         verdict, fits = budget.verdict(budget.run.available)
-        numbers[name] = budget.numbers | fits | {"left_out": left_out[name]}
+        numbers[name] = dict(budget.numbers, **fits, left_out=left_out[name])
         if name in measured:
-            numbers[name] |= _in_numbers(measured[name], budget)
+            numbers[name].update(_in_numbers(measured[name], budget))
         answer = [verdict, _time(budget, measured.get(name)), _disk(budget), *_exclusions(left_out[name])]
         texts.append("\n".join([f"{name}: {answer[0]}", *answer[1:], "in detail:", *budget.lines]))
     if as_json:

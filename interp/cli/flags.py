@@ -59,17 +59,21 @@ class Sectioned(typer.core.TyperCommand):
 def complete_model(incomplete: str) -> list[str]:
     """Bundled models, those in the hub's cache, and directories."""
     directories = [path for path in _paths(incomplete) if path.endswith("/")]
-    return [name for name in (*bundled_models(), *cached("models"), *directories) if name.startswith(incomplete)]
+    return _completions(incomplete, [*bundled_models(), *cached("models"), *directories])
 
 
 def complete_corpus(incomplete: str) -> list[str]:
     """The bundled text, named corpora, and files."""
-    return [name for name in ("bundled", *HUB_CORPORA, *_paths(incomplete)) if name.startswith(incomplete)]
+    return _completions(incomplete, ["bundled", *HUB_CORPORA, *_paths(incomplete)])
 
 
 def complete_pairs(incomplete: str) -> list[str]:
     """The bundled minimal pairs, published ones, and files."""
-    return [name for name in ("bundled", *HUB_PAIRS, *_paths(incomplete)) if name.startswith(incomplete)]
+    return _completions(incomplete, ["bundled", *HUB_PAIRS, *_paths(incomplete)])
+
+
+def _completions(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _paths(incomplete: str) -> list[str]:
@@ -127,12 +131,12 @@ def parameter(name: str, kind: Any, help: str, *names: str, **settings: Any) -> 
 
 def parameters(*options: type, without: Collection[str] = ()) -> list[inspect.Parameter]:
     """A keyword for each field of the options."""
-    return [
-        _parameter(item, _section(declared, item))
-        for declared in options
-        for item in _shown(declared)
-        if item.name not in without
-    ]
+    keywords = []
+    for declared in options:
+        for item in _shown(declared):
+            if item.name not in without:
+                keywords.append(_parameter(item, _section(declared, item)))
+    return keywords
 
 
 def _section(options: type, item: dataclasses.Field[Any]) -> str:
@@ -225,9 +229,8 @@ def _parameter(item: dataclasses.Field[Any], section: str) -> inspect.Parameter:
     text = item.metadata["help"] + f" Of {','.join(choices)}." * (several and bool(choices))
     if item.default is not None and item.default is not False:
         defaults = item.default if isinstance(item.default, tuple) else [item.default]
-        text += (
-            f"  [default: {','.join(f'{value:g}' if isinstance(value, float) else str(value) for value in defaults)}]"
-        )
+        default = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in defaults)
+        text += f"  [default: {default}]"
     if kind is bool:
         opposite = "" if item.default is False else f"/--no-{flag(item.name)[2:]}"
         return parameter(item.name, bool, text, flag(item.name) + opposite, rich_help_panel=section)
@@ -274,13 +277,14 @@ def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     return kind(value) if isinstance(value, str) else value
 
 
-def _list(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",")]
+def separated(text: str) -> list[str]:
+    """Return the parts of a text between commas."""
+    return list(map(str.strip, text.split(",")))
 
 
 def _names(text: str, name: str, choices: Collection[str], *, several: bool) -> str | list[str]:
     """A name, or several names separated by commas, without repetition and, if there are `choices`, among these."""
-    names = _list(text) if several else [text]
+    names = separated(text) if several else [text]
     if choices and (unknown := [item for item in names if item not in choices]):
         quantity = "one or more" if several else "one"
         problem = f"{name} {text!r}: unknown {unknown[0]!r}{meant(unknown[0], choices)}"
@@ -292,7 +296,7 @@ def _names(text: str, name: str, choices: Collection[str], *, several: bool) -> 
 
 def _whole_numbers(text: str, name: str) -> list[int]:
     try:
-        return [_whole_number(item) for item in _list(text)]
+        return list(map(_whole_number, separated(text)))
     except typer.BadParameter:
         raise ValueError(f"{name} {text!r} is not a list of whole numbers; write for example 0,5") from None
 
@@ -319,7 +323,7 @@ def numbers(text: str, name: str = "--scales") -> list[float]:
     """`0,0.5,1`, or `0:1:0.1` with both ends included."""
     parts = text.split(":")
     try:
-        values = [_number(item) for item in (parts if len(parts) == 3 else _list(text))]
+        values = list(map(_number, parts if len(parts) == 3 else separated(text)))
     except typer.BadParameter:
         raise ValueError(f"{name} {text!r} is not a list of numbers; write 0,0.5,1 or 0:1:0.1") from None
     if not all(map(math.isfinite, values)):

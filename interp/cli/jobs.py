@@ -54,7 +54,9 @@ def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
         def command(*, shard: str | None = None, config: str | None = None, **values: Any) -> None:
             assert config is None, "interp.cli.config puts its options in the command line"
             with _part(shard, values.get("device")):
-                function(Job(name, {key: value for key, value in values.items() if key != "out"}), **values)
+                options = dict(values)
+                options.pop("out", None)
+                function(Job(name, options), **values)
 
         _, *keywords = inspect.signature(function).parameters.values()
         added = [parameter("shard", str, help_text, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
@@ -93,18 +95,23 @@ def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
     listed = ", ".join(map(str, directories))
     if len({directory.resolve() for directory in directories}) < len(directories):
         raise ValueError(f"found a directory twice in {listed}; name each directory once")
-    paths = [path for directory in directories for path in sorted(directory.glob(f".*/{COMMAND}"))]
-    if not paths:
+    runs: dict[str, list[Path]] = {}
+    for directory in directories:
+        for path in sorted(directory.glob(f".*/{COMMAND}")):
+            runs.setdefault(path.parent.name, []).append(path.parent)
+    if not runs:
         raise ValueError(f"found no parts of a run (--shard) in {listed}")
-    for name in dict.fromkeys(path.parent.name for path in paths):
-        parts = [path.parent for path in paths if path.parent.name == name]
+    for name, parts in runs.items():
         jobs = [Job.load(part / COMMAND) for part in parts]
         if len(parts) < len(directories) or any(job != jobs[0] for job in jobs):
             first = jobs[0].options
-            settings = [item for job in jobs for item in job.options.items()]
-            differing = ", ".join(sorted({flag(option) for option, value in settings if value != first.get(option)}))
+            differing = set()
+            for job in jobs:
+                for option, value in job.options.items():
+                    if value != first.get(option):
+                        differing.add(flag(option))
             problem = f"found some in {len(parts)} of {len(directories)} directories"
-            problem += f", with different options: {differing}" if differing else ""
+            problem += f", with different options: {', '.join(sorted(differing))}" if differing else ""
             raise ValueError(f"expected the parts of one run of {name[1:]}, {problem}")
         try:
             run = command(jobs[0].command)

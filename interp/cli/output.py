@@ -194,28 +194,17 @@ def _show(
         if results:
             from interp.results.findings import findings_table
 
-            records["notes"] = [
-                {"run": result.where, "analysis": result.analysis, "note": caveat}
-                for result in results
-                for caveat in result.caveats
-            ]
-            absent = _left_out(results).items()
-            records["left_out"] = [{"model": model, "what": part, "why": reason} for (model, part), reason in absent]
-            records["answers"] = [
-                {
-                    "run": result.where,
-                    "analysis": result.analysis,
-                    "answer": result.answer.text,
-                    "values": _values(result.answer),
-                }
-                for result in results
-                if result.answer
-            ]
-            records["findings"] = [
-                {"run": result.where, "analysis": result.analysis, **record}
-                for result in results
-                for record in _records(findings_table(result.findings))
-            ]
+            records.update(notes=[], left_out=[], answers=[], findings=[])
+            for result in results:
+                run = {"run": result.where, "analysis": result.analysis}
+                for caveat in result.caveats:
+                    records["notes"].append(dict(run, note=caveat))
+                if result.answer:
+                    records["answers"].append(dict(run, answer=result.answer.text, values=_values(result.answer)))
+                for finding in _records(findings_table(result.findings)):
+                    records["findings"].append(dict(run, **finding))
+            for (model, part), reason in _left_out(results).items():
+                records["left_out"].append({"model": model, "what": part, "why": reason})
         if written:
             records["written"] = str(written[0]) if len(written) == 1 else [*map(str, written)]
         if notes:
@@ -225,11 +214,17 @@ def _show(
     for title, table in tables.values():
         _print_table(table, title)
     for where, group in groupby(results, key=lambda result: result.where):
-        of_run = [*group]
-        caveats = dict.fromkeys(f"Note: {caveat}." for result in of_run for caveat in result.caveats)
-        lines = [line for result in of_run for line in _answer_lines(result)]
-        if lines or caveats:
-            echo("\n".join([_heading(f"findings: {where}"), *lines, *caveats]))
+        lines: list[str] = []
+        caveats: list[str] = []
+        for result in group:
+            lines.extend(_answer_lines(result))
+            for caveat in result.caveats:
+                if caveat not in caveats:
+                    caveats.append(caveat)
+        for caveat in caveats:
+            lines.append(f"Note: {caveat}.")
+        if lines:
+            echo("\n".join([_heading(f"findings: {where}"), *lines]))
     for (model, part), reason in _left_out(results).items():
         if ": " not in part:  # parts of a question are among its notes
             echo(f"left out: {part} of {model}: {reason}")
@@ -240,8 +235,12 @@ def _show(
 
 def _left_out(results: Sequence["Result"]) -> dict[tuple[str, str], str]:
     """What was not asked of each model, and why."""
-    named = ((Path(result.provenance["model"]).name, result) for result in results)
-    return {(model, part): reason for model, result in named for part, reason in result.left_out.items()}
+    left_out = {}
+    for result in results:
+        model = Path(result.provenance["model"]).name
+        for part, reason in result.left_out.items():
+            left_out[model, part] = reason
+    return left_out
 
 
 def _records(table: Any) -> list[Any]:
@@ -292,7 +291,7 @@ def _print_table(table: Any, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    rows = [[visible(cell) for cell in row] for row in rows]
+    rows = [list(map(visible, row)) for row in rows]
     console = Console(markup=False, highlight=False)
     console.print(visible(title))
     headings = [_HEADINGS.get(column, column) for column in table.columns]

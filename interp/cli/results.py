@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,7 +46,7 @@ def show(
     """
     from interp.results.exports import export, written_as
 
-    formats = [] if form is None else [part.strip() for part in form.split(",")]
+    formats = [] if form is None else flags.separated(form)
     _check_formats(formats, table, out, columns)
     check_runs([directory])
     if out is not None:
@@ -55,28 +55,28 @@ def show(
     if table is None and out is None:
         say({"tables": ("tables", _listed(results))}, as_json=as_json, results=results.values())
         return
-    named = None if columns is None else [part.strip() for part in columns.split(",")]
-    chosen = {place: tables for place, result in results.items() if (tables := _tables(result, table, named))}
-    if not chosen:
-        names = _listed(results)["table"].unique()
-        suggestion = meant(table, [*names, *(name.partition("/")[2] for name in names)])
-        raise ValueError(f"{directory} has no table {table!r}{suggestion}; expected one of {', '.join(names)}")
-    looks = {run: {name: results[run].look(name, named) for name in tables} for run, tables in chosen.items()}
+    named = None if columns is None else flags.separated(columns)
+    chosen = _chosen(results, table, named, directory)
+    looks: dict[str, dict[str, Any]] = {}
+    for place, tables in chosen.items():
+        looks[place] = {name: results[place].look(name, named) for name in tables}
     if out is not None:
-        written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
+        written: list[Path] = []
+        for place, tables in chosen.items():
+            written.extend(export(tables, out, place, formats, looks[place]))
         say({}, *written, as_json=as_json)
     elif formats:
         if len(chosen) > 1:
             places = ", ".join(chosen)
             raise ValueError(f"{places} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out")
-        [(place, [(name, rows)])] = [(place, tables.items()) for place, tables in chosen.items()]
+        [(place, tables)] = chosen.items()
+        [(name, rows)] = tables.items()
         echo(written_as(rows, formats[0], **looks[place][name]), end="")
     else:
-        heads = {
-            f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")
-            for place, tables in chosen.items()
-            for name, rows in tables.items()
-        }
+        heads = {}
+        for place, tables in chosen.items():
+            for name, rows in tables.items():
+                heads[f"{place}/{name}"] = _first(rows, f"{place}/{name}: {results[place].where}")
         say(heads, as_json=as_json)
 
 
@@ -115,28 +115,45 @@ def results_of(directory: Path) -> dict[str, "Result"]:
     return results
 
 
+def _chosen(
+    results: Mapping[str, "Result"], table: str | None, columns: Sequence[str] | None, directory: Path
+) -> dict[str, dict[str, "pd.DataFrame"]]:
+    """The tables of each result in a directory, without results that have none. Raises ValueError if none has any."""
+    chosen = {}
+    for place, result in results.items():
+        if tables := _tables(result, table, columns):
+            chosen[place] = tables
+    if not chosen:
+        names = _listed(results)["table"].unique()
+        suggestion = meant(table, [*names, *(name.partition("/")[2] for name in names)])
+        raise ValueError(f"{directory} has no table {table!r}{suggestion}; expected one of {', '.join(names)}")
+    return chosen
+
+
 def _tables(result: "Result", table: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
     """All tables of a result, or the one called `table`, with or without the name of the analysis in front. If columns
     are named, the table has only these."""
     from interp.results.columns import with_columns
 
-    names = [name for name in (*result.tables, *result.dense) if table in (None, name, f"{result.analysis}/{name}")]
-    tables = {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
-    if columns is None:
-        return tables
-    return {name: with_columns(rows, columns, result.columns) for name, rows in tables.items()}
+    tables = {}
+    for name in (*result.tables, *result.dense):
+        if table in (None, name, f"{result.analysis}/{name}"):
+            rows = result.dense[name].table if name in result.dense else result.tables[name]
+            tables[name] = rows if columns is None else with_columns(rows, columns, result.columns)
+    return tables
 
 
 def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":
     """The tables that have rows; of several runs, each with its run."""
     import pandas as pd
 
-    rows = [
-        (place.removesuffix(result.analysis).rstrip("_"), f"{result.analysis}/{name}", len(table))
-        for place, result in results.items()
-        for name, table in (result.tables | result.dense).items()
-        if len(table)
-    ]
+    rows = []
+    for place, result in results.items():
+        run = place.removesuffix(result.analysis).rstrip("_")
+        tables: dict[str, Any] = dict(result.tables, **result.dense)
+        for name, table in tables.items():
+            if len(table):
+                rows.append((run, f"{result.analysis}/{name}", len(table)))
     table = pd.DataFrame(rows, columns=["run", "table", "rows"])
     return table if table["run"].any() else table.drop(columns="run")
 

@@ -8,10 +8,13 @@ import sys
 
 __all__ = ["any_encoding", "echo", "on_terminal", "visible"]
 
-_SYMBOLS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "␡"}
-_SYMBOLS |= {code: f"<{code:02X}>" for code in range(0x80, 0xA0)}
-_SYMBOLS |= {code: f"<U+{code:04X}>" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-_IN_LINES = {code: symbol for code, symbol in _SYMBOLS.items() if chr(code) not in "\n\t"}
+_SYMBOLS = {code: chr(0x2400 + code) for code in range(0x20)}
+_SYMBOLS[0x7F] = "␡"
+_SYMBOLS.update({code: f"<{code:02X}>" for code in range(0x80, 0xA0)})
+for _code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)):
+    _SYMBOLS[_code] = f"<U+{_code:04X}>"
+_IN_LINES = _SYMBOLS.copy()
+del _IN_LINES[ord("\n")], _IN_LINES[ord("\t")]
 
 
 def visible(text: str, *, lines: bool = False) -> str:
