@@ -156,8 +156,13 @@ class Options:
             >>> Options.of({"progress": False, "layers": [0]}).progress
             False
         """
-        names = {item.name for item in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in names and not callable(value)})
+        return cls(
+            **{
+                name: value
+                for name, value in values.items()
+                if name in cls.__dataclass_fields__ and not callable(value)
+            }
+        )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -242,14 +247,16 @@ class Analysis:
         Raises ValueError for settings that are not options of this analysis, and the errors of its `check`.
         """
         own_settings = (settings or {}).get(self.name, {})
-        names = sorted(item.name for item in dataclasses.fields(self.options))
+        names = sorted(self.options.__dataclass_fields__)
         if not isinstance(own_settings, Mapping) or not set(own_settings) <= set(names):
             value = repr(own_settings)
             if isinstance(own_settings, Mapping):
                 unknown = next(name for name in own_settings if name not in names)
                 value = f"{unknown!r}{meant(unknown, names)}"
             raise ValueError(f"settings of {self.name} have {value}; expected options by name: {', '.join(names)}")
-        options = {**self.in_report, **(self.more if more else {}), **own_settings}
+        options = dict(self.in_report)
+        options.update(self.more if more else {})
+        options.update(own_settings)
         if own_settings:
             self.check_options(options)
         return options
@@ -261,9 +268,7 @@ class Analysis:
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise the errors of `check` for the options that do not depend on the model (`paper`)."""
         if self.check:
-            resolve_name(self.check)(
-                self.options(**{name: value for name, value in options.items() if not callable(value)})
-            )
+            resolve_name(self.check)(self.options.of(options))
 
     def left_out(self, model: Any, options: Mapping[str, Any]) -> dict[str, str]:
         """What cannot be asked of a model with these options, and why: `{name: reason}` if it is the whole question,
@@ -278,9 +283,10 @@ class Analysis:
 
         if reason := _statement(self.impossible, options, model):
             return {self.name: reason}
-        return {
-            f"{self.name}: {part}": reason for part, reason in (_statement(self.lacks, options, model) or {}).items()
-        }
+        absent = {}
+        for part, reason in (_statement(self.lacks, options, model) or {}).items():
+            absent[f"{self.name}: {part}"] = reason
+        return absent
 
     def why_unsuited(self, model: Any, data: Any, options: Mapping[str, Any]) -> str | None:
         """Why the question cannot be asked of a text or of pairs, or None if it can."""

@@ -64,8 +64,11 @@ class TextOptions(Options):
         """The options that were given, as arguments of `interp.corpora.batches`."""
         own_kinds = kinds(type(self))
         reading = kinds(TextOptions).values()
-        values = {kind: getattr(self, name) for name, kind in own_kinds.items() if kind in reading}
-        return {kind: value for kind, value in values.items() if value is not None}
+        values = {}
+        for name, kind in own_kinds.items():
+            if kind in reading and getattr(self, name) is not None:
+                values[kind] = getattr(self, name)
+        return values
 
 
 @option_class

@@ -32,9 +32,12 @@ _OF_RESULTS = (
     "quantised_from"
 )
 _OF_COMMANDS = "model corpus out paper dry_run measure overwrite as_json json shard config command job help"
-RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have") | dict.fromkeys(_OF_COMMANDS.split(), "commands have")
-RESERVED |= {item.name: "commands have" for item in fields(ModelOptions)}
-RESERVED |= {item.name: "every analysis has" for item in fields(Options)}
+RESERVED = dict.fromkeys(_OF_RESULTS.split(), "results have")
+RESERVED.update(dict.fromkeys(_OF_COMMANDS.split(), "commands have"))
+for _option in fields(ModelOptions):
+    RESERVED[_option.name] = "commands have"
+for _option in fields(Options):
+    RESERVED[_option.name] = "every analysis has"
 """Names that an option of an analysis cannot have, and what has them already. If it reads pairs, `pairs` is another."""
 _COMMANDS = ("report", "merge", "show", "page", "figures", "compare", "unigrams", "models", "corpora")
 

@@ -88,14 +88,19 @@ def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEF
     of_reads: Any = {"pairs": {"bos": bos}, "prompts": {"layout": options.layout, "context": options.context}}
     reported, chosen = _reported(options)
     absent = left_out(model, chosen)
-    for name in [name for name, analysis in reported.items() if analysis.reads == "prompts" and name not in absent]:
-        lengths = taken(analyses()[name].options, chosen[name], _OF_PROMPTS)
-        try:
-            data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
-        except ValueError as error:
-            absent[name] = str(error)
-    absent |= _unsuited(model, {name: reported[name] for name in reported if name not in absent}, data, chosen)
-    possible = {name: analysis for name, analysis in reported.items() if name not in absent}
+    possible = {}
+    for name, analysis in reported.items():
+        if analysis.reads == "prompts" and name not in absent:
+            lengths = taken(analyses()[name].options, chosen[name], _OF_PROMPTS)
+            try:
+                data[name] = prompts(model, source, bos=bos, seed=options.seed, **lengths)
+            except ValueError as error:
+                absent[name] = str(error)
+        if analysis.unsuited and name not in absent:
+            reason = analysis.why_unsuited(model, data[analysis.reads], chosen[name])
+            absent.update({name: reason} if reason else {})
+        if name not in absent:
+            possible[name] = analysis
     for name in reported.keys() - possible.keys():
         warn(f"no {name}: {absent[name]}")
 
@@ -129,8 +134,13 @@ def _in_steps(
     first_step: str,
 ) -> Passes[dict[str, Result]]:
     """The results, in the order of the page: of the analyses that read the text together, and then of each other."""
-    reading = {name: analysis for name, analysis in possible.items() if analysis.reads in ("text", "masked text")}
-    later = {name: analysis for name, analysis in possible.items() if name not in reading}
+    reading: dict[str, Analysis] = {}
+    later: dict[str, Analysis] = {}
+    for name, analysis in possible.items():
+        if analysis.reads in ("text", "masked text"):
+            reading[name] = analysis
+        else:
+            later[name] = analysis
     steps = len(later) + 1
     _log.info("%s", first_step, extra={"step": 1, "steps": steps})
     read_together = yield from side_by_side(*map(answer, reading.values()))
@@ -161,16 +171,10 @@ def _finish(result: Result, options: ReportOptions) -> None:
 
 def _reported(options: ReportOptions) -> tuple[dict[str, Analysis], dict[str, dict[str, Any]]]:
     """The analyses of a report, and the options of each."""
-    chosen: Any = {"more": options.more, "settings": options.settings}
-    reported = {name: analysis for name, analysis in analyses().items() if analysis.is_reported(**chosen)}
-    return reported, {name: analysis.reported(**chosen) for name, analysis in reported.items()}
-
-
-def _unsuited(model: Model, reported: Mapping[str, Analysis], data: Mapping[str, Any], chosen: Any) -> dict[str, str]:
-    """The analyses that cannot be asked of the text or the pairs, and why."""
-    reasons = {
-        name: analysis.why_unsuited(model, data[analysis.reads], chosen[name])
-        for name, analysis in reported.items()
-        if analysis.unsuited
-    }
-    return {name: reason for name, reason in reasons.items() if reason}
+    reported: dict[str, Analysis] = {}
+    chosen: dict[str, dict[str, Any]] = {}
+    for name, analysis in analyses().items():
+        if analysis.is_reported(more=options.more, settings=options.settings):
+            reported[name] = analysis
+            chosen[name] = analysis.reported(more=options.more, settings=options.settings)
+    return reported, chosen

@@ -61,9 +61,12 @@ class _Ablation(GroupedKeyObserver):
     axes: ClassVar = {"{}.attention": "variants n_heads classes", "{}.mean": "groups variants classes"}
 
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
-        dims = {str(layer): list(filled) for layer, filled in fills.items()}
-        means = fingerprint(np.array([fill for filled in fills.values() for fill in filled.values()]))
-        super().__init__(model, classes, fills, dims=dims, means=means)
+        dims = {}
+        means: list[float] = []
+        for layer, filled in fills.items():
+            dims[str(layer)] = list(filled)
+            means.extend(filled.values())
+        super().__init__(model, classes, fills, dims=dims, means=fingerprint(np.array(means)))
         self.fills = fills
         for layer, filled in fills.items():
             self.add_states(model.cfg, [layer], variants=1 + len(filled), classes=len(classes.names))
@@ -137,18 +140,17 @@ class StreamAblation(_Ablation):
         n_rows = len(batch.mask)
         n_dims = max(map(len, self.fills.values()))
         at_once = min(n_dims, max(n_rows - 1, 1))
-        shape = self.state[f"{next(iter(self.fills))}.attention"].shape[1:]
-        dtype = torch.float64
-        attentions = {
-            layer: torch.zeros(n_rows, 1 + len(fill), *shape, dtype=dtype) for layer, fill in self.fills.items()
-        }
+        attentions = {}
+        for layer, fill in self.fills.items():
+            _, n_heads, n_classes = self.state[f"{layer}.attention"].shape
+            attentions[layer] = torch.zeros(n_rows, 1 + len(fill), n_heads, n_classes, dtype=torch.float64)
         step = max(n_rows // (1 + at_once), 1)
         for start in range(0, n_rows, step):
             for first in range(0, n_dims, at_once):
                 rows = slice(start, start + step)
                 numbers = range(first, min(first + at_once, n_dims))
                 for layer, attention in self._without(batch, rows, numbers).items():
-                    variants = [0, *(1 + number for number in numbers)][: attention.shape[1]]
+                    variants = [0, *range(first + 1, numbers.stop + 1)][: attention.shape[1]]
                     attentions[layer][rows, variants] = attention
         for layer, attention in attentions.items():
             self.add(f"{layer}.attention", attention.sum(0))
@@ -162,7 +164,8 @@ class StreamAblation(_Ablation):
         self, batch: Batch, rows: slice, numbers: range
     ) -> dict[int, Float[Tensor, "batch variants head classes"]]:
         """The attention of some rows as they are, and without some of the dimensions of each layer."""
-        tokens, mask = (part[rows].repeat(1 + len(numbers), 1) for part in (batch.tokens, batch.mask))
+        tokens = batch.tokens[rows].repeat(1 + len(numbers), 1)
+        mask = batch.mask[rows].repeat(1 + len(numbers), 1)
         copies = Batch(tokens, mask, mask.bool(), tokens)
         keys = KeyClassBatch(copies, self.classes, self.model.W_U.dtype)
         n_rows = len(batch.mask[rows])
@@ -262,10 +265,12 @@ def _check_numbers(model: Model, table: pd.DataFrame, label: str, key: list[str]
     """
     check_table(table, label, [*key, value], key)
     counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
-    for column in [name for name in key if name in counts]:
-        outside = table.loc[~table[column].isin(range(counts[column])), column]
+    for column, n in counts.items():
+        if column not in key:
+            continue
+        outside = table.loc[~table[column].isin(range(n)), column]
         if len(outside):
-            expected = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            expected = f"this model has 0 … {n - 1}; give the table of this model"
             raise ValueError(f"{label} has {column} {outside.iloc[0]}, {expected}")
 
 
@@ -292,10 +297,13 @@ def planned(
     rows = []
     for layer in layers:
         driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
-        tested = dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
-        ordinary = dims.difference([*tested, *outliers["dim"]]).to_numpy()
-        random = rng.choice(ordinary, size=min(_CONTROLS, len(ordinary)) if tested else 0, replace=False)
-        rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
+        kinds = dict.fromkeys(driving, "driver")
+        kinds.update(dict.fromkeys(outlying, "outlier"))
+        ordinary = dims.difference([*kinds, *outliers["dim"]]).to_numpy()
+        random = rng.choice(ordinary, size=min(_CONTROLS, len(ordinary)) if kinds else 0, replace=False)
+        kinds.update(dict.fromkeys(random.tolist(), "random"))
+        for dim, kind in kinds.items():
+            rows.append((layer, dim, kind))
     plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
     return plan.join(all_tokens[["magnitude", "removed", "fill"]], on=["layer", "dim"])
 
@@ -389,11 +397,11 @@ def _outliers_alone(plan: pd.DataFrame, observer: _Ablation) -> pd.DataFrame:
     dims = plan.loc[plan["set"] == "outlier", "dim"].drop_duplicates().tolist()
     if not dims:
         return pd.DataFrame(columns=FRAMES)
-    variants = {layer: [0, *(1 + list(fill).index(dim) for dim in dims)] for layer, fill in observer.fills.items()}
-    sums = np.stack(
-        [observer.by_group(layer, "mean")[:, variant_numbers] for layer, variant_numbers in variants.items()], 1
-    )
-    return removed_rows(observer, [str(dim) for dim in dims], sums, observer.queries)[FRAMES]
+    sums = []
+    for layer, fill in observer.fills.items():
+        variants = [0, *(1 + pd.Index(list(fill)).get_indexer(pd.Index(dims)))]
+        sums.append(observer.by_group(layer, "mean")[:, variants])
+    return removed_rows(observer, list(map(str, dims)), np.stack(sums, 1), observer.queries)[FRAMES]
 
 
 def _with_intervals(

@@ -30,9 +30,10 @@ def controls_of(frames: pd.DataFrame, dims: str) -> dict[str, Float[np.ndarray, 
     """
     part = frames[frames["dims"] == dims]
     sizes = part["log_odds"].abs()
-    return {
-        name: sizes[part["kind"].isin(kinds)].groupby(part["draw"]).max().to_numpy() for name, kinds in _KINDS.items()
-    }
+    controls = {}
+    for name, kinds in _KINDS.items():
+        controls[name] = sizes[part["kind"].isin(kinds)].groupby(part["draw"]).max().to_numpy()
+    return controls
 
 
 def largest_effects(frames: pd.DataFrame) -> pd.DataFrame:

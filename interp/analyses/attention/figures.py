@@ -63,7 +63,8 @@ def dimension_means(study: AttentionStudy) -> Figure:
     title = "Outlier dimensions of the residual stream"
     out = figure(title, "hidden state (0: embeddings)", "mean over tokens", subtitle=subtitle)
     for lower, upper, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):
-        low, high = (ordinary.quantile(share, axis=1).round(4) for share in (lower, upper))
+        low = ordinary.quantile(lower, axis=1).round(4)
+        high = ordinary.quantile(upper, axis=1).round(4)
         add_band(out, low, high, f"rgba(128,128,128,{alpha})", name=name)
     for dim, colour in zip(_named(study), COLOURS, strict=False):
         outlying = table.index.isin(study.outliers.loc[study.outliers["dim"] == dim, "state"])
@@ -239,7 +240,9 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Fig
     out = panels(title, "dimension", subtitle=subtitle, names=[f"block {layer}" for layer in layers], columns=wide)
     for number, layer in enumerate(layers):
         heads = study.scores(layer=layer, key_class=key_class).groupby("dim")["mean"]
-        low, mean, high = (heads.agg(statistic).round(3) for statistic in ("min", "mean", "max"))
+        low = heads.min().round(3)
+        mean = heads.mean().round(3)
+        high = heads.max().round(3)
         place: dict[str, Any] = {"row": number // wide + 1, "col": number % wide + 1}
         look = {"showlegend": False, "legendgroup": "range"}
         add_band(out, low, high, "rgba(128,128,128,0.35)", name="range", **look, **place)

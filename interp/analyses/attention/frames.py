@@ -176,9 +176,12 @@ class FrameDraws(GroupedKeyObserver):
         if ALL in sets:
             dims = sets[ALL]
             equal = along * (size[dims] / along_size)[..., None]
-            moved = (weight[dims] - frame for frame in (along, equal))
-            together = torch.stack([sampled.without(excess[..., dims], directions).sum(1) for directions in moved])
-            attention = torch.cat([attention, together[:, None]], 1)
+            of_all = excess[..., dims]
+            together = [
+                sampled.without(of_all, weight[dims] - along).sum(1),
+                sampled.without(of_all, weight[dims] - equal).sum(1),
+            ]
+            attention = torch.cat([attention, torch.stack(together)[:, None]], 1)
         self.add(f"{layer}.frames", attention)
         ordinary = self.removal.ordinary
         self.add(f"{layer}.ordinary", sampled.without_each(excess[..., ordinary], weight[ordinary]).sum(1))
@@ -230,7 +233,8 @@ class _Seen:
         groups = n_heads // len(k)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         at_once = max(1, _AT_ONCE // (self.n_rows * n_heads * self.length))
-        for chosen, queries, real in zip(*(part.split(at_once, 1) for part in (q, *spaced)), strict=True):
+        parts = zip(q.split(at_once, 1), spaced[0].split(at_once, 1), spaced[1].split(at_once, 1), strict=True)
+        for chosen, queries, real in parts:
             n_keys = int(queries.max()) + 1 if circuit.span.causal else self.length
             visible = (circuit.span.seen_from(queries, self.length) & keys.real[:, None])[..., :n_keys]
             chosen = rearrange(
@@ -263,10 +267,10 @@ class _Seen:
     def _without(self, excess: Tensor, directions: Tensor) -> Float[Tensor, "draw row classes"]:
         moved = einsum(excess, directions, "row key dim, draw dim head d_head -> draw row key head d_head")
         turned = self._turned(moved.flatten(0, 1)).unflatten(1, moved.shape[:2]).movedim(1, 0)
-        attentions = [
-            self._attention(scores - chosen @ turned[..., : scores.shape[-1]], weight)
-            for chosen, weight, scores in self.parts
-        ]
+        attentions = []
+        for chosen, weight, scores in self.parts:
+            changes = chosen @ turned[..., : scores.shape[-1]]
+            attentions.append(self._attention(scores - changes, weight))
         return torch.stack(attentions).sum(0)
 
     def without_each(
@@ -308,10 +312,9 @@ class _Seen:
             at_once = max(1, _AT_ONCE // scores.numel())
             by_key = excess[:, keys].permute(2, 0, 1)[:, :, None]
             own_scores = _products(chosen, turned_removed[..., keys])
-            without = [
-                torch.addcmul(scores, own_product, added, value=-1)
-                for added, own_product in zip(by_key, own_scores, strict=True)
-            ]
+            without = []
+            for added, own_product in zip(by_key, own_scores, strict=True):
+                without.append(torch.addcmul(scores, own_product, added, value=-1))
             for first in range(0, len(directions), at_once):
                 draws = slice(first, first + at_once)
                 towards = _products(chosen, turned[draws, ..., keys])
@@ -355,7 +358,7 @@ def largest_changes(
     least = smallest("attention")
     counts = np.maximum(unedited, after) >= least
     counts &= np.minimum(unedited, after) <= 1 - least
-    counts &= np.array([name != "other" for name in names])
+    counts &= np.array(names) != "other"
     draws = np.arange(after.shape[1])
     change = np.where(counts, change, 0.0).transpose(1, 0, 2).reshape(len(draws), before.size)
     cell = np.abs(change).argmax(1)

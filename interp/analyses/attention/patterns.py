@@ -69,7 +69,8 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: Bos
     scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
-    pattern, contribution = (values.float().cpu().numpy() for values in (probabilities, centred))
+    pattern = probabilities.float().cpu().numpy()
+    contribution = centred.float().cpu().numpy()
     return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)
 
 
@@ -120,9 +121,11 @@ class AttentionByClass(GroupedKeyObserver):
     @property
     def by_layer(self) -> pd.DataFrame:
         """Means over heads: one row per layer and class that is present."""
-        columns = {name: self._others[name].mean(1) for name in ("mean", "norm_weighted", "uniform")}
-        keys = {"layer": self.layers, "key_class": self.names}
-        return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | columns)
+        columns = self._sums(lambda attention: attention.mean(-2))
+        means = self._others
+        for name in ("mean", "norm_weighted", "uniform"):
+            columns[name] = means[name].mean(1)
+        return table_of({"layer": self.layers, "key_class": self.names}, columns)
 
     @property
     def _others(self) -> dict[str, Tensor]:
@@ -131,7 +134,8 @@ class AttentionByClass(GroupedKeyObserver):
         queries = self.tokens.sum()
         attention = self.of_layers("attention").sum(1)[..., present]
         norm = self.of_layers("norm")[..., present]
-        uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
+        uniform = self.of_layers("uniform")[:, None, present]
+        pairs = self.of_layers("pairs")[:, None, present]
         weighted = norm / queries if self.moves_values else torch.full_like(norm, torch.nan)
         return {
             "mean": attention / pairs, "norm_weighted": weighted, "uniform": uniform / queries,

@@ -84,7 +84,8 @@ def band_table(
     table = edits.merge(pd.DataFrame({"band": np.arange(1, n_bands + 1)}), how="cross")
     columns = {"unigram_low": of_type["min"], "unigram_high": of_type["max"], "n_types": of_type["size"]}
     columns.update(n_scored=count.sum((0, 1)), share=calibration.share[unedited])
-    table = table.assign(**{name: np.tile(ends, len(edits)) for name, ends in columns.items()})
+    for name, of_band in columns.items():
+        table[name] = np.tile(of_band, len(edits))
     table["predicted"] = calibration.predicted[: len(edits)].ravel()
     table["calibration_floor"] = calibration.floor[: len(edits)].ravel()
     for number, name in enumerate(_MEASURED):

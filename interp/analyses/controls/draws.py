@@ -64,10 +64,9 @@ class Draws(NamedTuple):
         head = raw_head(model)
         seen = head.real.cpu() & torch.from_numpy(u > 0)
         real = head.embeddings.of(head.real.cpu().numpy())
-        effects = {
-            kind: added_logits(head, random_directions(real, drawn_as, n, seed=seed))
-            for kind, drawn_as in _DRAWN_AS.items()
-        }
+        effects = {}
+        for kind, drawn_as in _DRAWN_AS.items():
+            effects[kind] = added_logits(head, random_directions(real, drawn_as, n, seed=seed))
         rows, variants = [], []
         for bias, vector in vectors.items():
             norm = float(vector.double().norm())
@@ -127,5 +126,5 @@ def plug_in(kl: pd.DataFrame) -> pd.DataFrame:
     """Put the intervals of ΔKL in `kl` around the value that is not corrected for bias, because those of random
     directions are not."""
     moved = kl["delta_kl"] - kl["delta_kl_corrected"]
-    ends = {name: kl[name] + moved for name in ("delta_kl_low", "delta_kl_high")}
-    return kl.drop(columns="delta_kl_corrected").assign(**ends)
+    kl = kl.assign(delta_kl_low=kl["delta_kl_low"] + moved, delta_kl_high=kl["delta_kl_high"] + moved)
+    return kl.drop(columns="delta_kl_corrected")

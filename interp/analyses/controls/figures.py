@@ -51,7 +51,7 @@ def random_directions(study: ControlStudy) -> Figure:
         for bias in drawn["bias"].unique():
             row = values.loc[[bias]]
             look = BIAS_LOOKS[str(bias)]
-            bars = error_bars(*(row[f"delta_kl{end}"] for end in ("", "_low", "_high")))
+            bars = error_bars(row["delta_kl"], row["delta_kl_low"], row["delta_kl_high"])
             value = pd.Series(look["name"], row["delta_kl"])
             options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
             add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **options)
@@ -116,7 +116,8 @@ def outlier_parts(study: ControlStudy) -> Figure:
         raise ValueError("the head's input has no outlier dimension in this result; there is nothing to draw")
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
     out = panels("Outlier dimensions of the head's input", "")
-    drawn, outlying = (study.outliers[study.outliers["of"] == origin] for origin in ("random", "outliers"))
+    drawn = study.outliers[study.outliers["of"] == "random"]
+    outlying = study.outliers[study.outliers["of"] == "outliers"]
     look = {"name": "outlier dimensions", "color": style.VERMILION, "symbol": "diamond"}
     for panel, (measure, label) in enumerate(
         {"kl_unigram_model": "KL(u‖q), nats", "entropy": "entropy, nats"}.items(), 1
@@ -125,11 +126,11 @@ def outlier_parts(study: ControlStudy) -> Figure:
         random_look = dict(_RANDOM, name="random parts")
         add_series(out, points, random_look, mode="markers", size=7, legend=panel == 1, panel=panel)
         value = outlying["part"].map(names).set_axis(outlying[measure])
-        ends = {
+        bars = {
+            "type": "data", "symmetric": False, "thickness": 1, "width": 3,
             "array": outlying[f"{measure}_high"] - outlying[measure],
             "arrayminus": outlying[measure] - outlying[f"{measure}_low"],
-        }
-        bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3, **ends}
+        }  # fmt: skip
         options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel, "error_x": bars}
         add_series(out, value, look, hover=f"{label} %{{x:.3f}}<extra></extra>", **options)
         out.update_xaxes(title_text=label, row=1, col=panel)

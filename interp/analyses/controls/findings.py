@@ -115,11 +115,14 @@ def outlier_findings(
 def _controls_of_row(controls: pd.DataFrame, row: Mapping[Any, Any], measure: str) -> list[Control]:
     """The controls of one row, none if there are no draws: those of each kind (runs of 0.2 have two), and no change."""
     drawn_rows = controls[(controls["bias"] == row["bias"]) & (controls["scale"] == row["scale"])]
-    drawn = {kind: drawn_rows.loc[drawn_rows["kind"] == kind, measure].to_numpy() for kind in KINDS}
-    controls_of_kinds = [Control(_NAMED[kind], values) for kind, values in drawn.items() if len(values)]
-    return [*controls_of_kinds, Control("no change", [0.0], "number")] if controls_of_kinds else []
+    drawn = []
+    for kind in KINDS:
+        values = drawn_rows.loc[drawn_rows["kind"] == kind, measure].to_numpy()
+        if len(values):
+            drawn.append(Control(_NAMED[kind], values))
+    return [*drawn, Control("no change", [0.0], "number")] if drawn else []
 
 
 def _listed(outlier_dims: pd.DataFrame) -> str:
-    names = [f"{dim}" for dim in outlier_dims["dim"]]
+    names = list(map(str, outlier_dims["dim"]))
     return f"dimension {names[0]}" if len(names) == 1 else f"dimensions {', '.join(names)}"

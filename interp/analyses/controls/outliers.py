@@ -74,7 +74,8 @@ class OutlierDims(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        share, mean = ((self.state[name] / self.state["n"]).cpu().numpy() for name in ("extreme", "sum"))
+        share = (self.state["extreme"] / self.state["n"]).cpu().numpy()
+        mean = (self.state["sum"] / self.state["n"]).cpu().numpy()
         dims = pd.DataFrame({"dim": np.arange(len(share)), "share": share, "mean": mean})
         return dims[dims["share"] > 0.5].sort_values("share", ascending=False).reset_index(drop=True)
 
@@ -97,8 +98,11 @@ class PartPredictions(MeanPredictions):
     def __init__(
         self, model: Model, dims: Sequence[int], parts: Float[Tensor, "n dims d_model"], *, grouped: bool = False
     ) -> None:
-        names = [f"part {number} {mode}" for number in range(len(parts)) for mode in ("alone", "without")]
-        super().__init__(model, [Variant(name="unedited"), *(Variant(name=name) for name in names)], grouped=grouped)
+        variants = [Variant(name="unedited")]
+        for number in range(len(parts)):
+            variants.append(Variant(name=f"part {number} alone"))
+            variants.append(Variant(name=f"part {number} without"))
+        super().__init__(model, variants, grouped=grouped)
         self.options.update(dims=list(dims), parts=fingerprint(parts))
         self.dims = list(dims)
         wide = parts.to(model.W_U.device, self.head.wide)
@@ -169,7 +173,7 @@ class Outliers(NamedTuple):
         parts = []
         for n in (1, draws):
             variants = 1 + 2 * n
-            fields |= {"copies": 4 * n * dims * size.d_vocab, "flops": variants * (2.0 * dims + 6.0) * size.d_vocab}
+            fields.update(copies=4 * n * dims * size.d_vocab, flops=variants * (2.0 * dims + 6.0) * size.d_vocab)
             parts.append(PartPredictions.cost(size, variants, grouped=n == 1, **fields))
         return parts
 

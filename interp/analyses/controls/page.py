@@ -98,7 +98,7 @@ def _controls(studies: Mapping[str, ControlStudy], bias: str) -> Figure:
             random: Style = {"name": COMMON["kind"].words[str(kind)], "color": GREY, "symbol": symbol}
             add_series(out, points, random, hover="%{x:+.3f}", mode="markers", legend=not number)
         estimate = plug_in(farthest(only(studies[name].kl, "bias", bias))).set_index("bias")
-        bars = error_bars(*(estimate[f"delta_kl{end}"] for end in ("", "_low", "_high")))
+        bars = error_bars(estimate["delta_kl"], estimate["delta_kl_low"], estimate["delta_kl_high"])
         value = pd.Series(look["name"], estimate["delta_kl"].round(4))
         options: dict[str, Any] = {"mode": "markers", "size": 11, "legend": False, "error_x": bars}
         add_series(out, value, look, hover="%{x:+.3f}", **options)
@@ -122,6 +122,9 @@ def _outlier_parts(studies: Mapping[str, ControlStudy]) -> Figure:
     """KL(u‖q) from the outlier dimensions of the head's input alone, and without them."""
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
     out = figure("Outlier dimensions of the head's input", "", "KL(u‖q), nats")
-    outlying = {name: only(study.outliers, "of", "outliers").set_index("part") for name, study in studies.items()}
-    draw_runs(out, {name: table["kl_unigram_model"].rename(names) for name, table in outlying.items()}, list(studies))
+    lines = {}
+    for name, study in studies.items():
+        outlying = only(study.outliers, "of", "outliers").set_index("part")
+        lines[name] = outlying["kl_unigram_model"].rename(names)
+    draw_runs(out, lines, list(studies))
     return out.update_xaxes(type="category", categoryorder="array", categoryarray=list(names.values()))

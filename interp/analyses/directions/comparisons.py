@@ -168,10 +168,9 @@ def rotation_table(
     turned = random_overlaps(d_model, largest, draws=draws, seed=seed) ** 2
     for a, b, k, m in tested[["name_a", "name_b", "n_dims_a", "n_dims_b"]].itertuples(index=False):
         drawn[a, b] = turned[:, :k, :m].sum((1, 2)) / min(k, m)
-    tables = [
-        pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": values})
-        for (a, b), values in drawn.items()
-    ]
+    tables = []
+    for (a, b), values in drawn.items():
+        tables.append(pd.DataFrame({"name_a": a, "name_b": b, "draw": range(draws), "value": values}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -183,8 +182,8 @@ def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: flo
 
 def _tested(table: pd.DataFrame, compared: Sequence[Member], p: Sequence[float]) -> pd.DataFrame:
     """The table with p-values, also adjusted, for the pairs that are not related by construction."""
-    kinds = [(a.kind, b.kind) for a, b in combinations(compared, 2)]
-    constructed = np.array([pair in _BY_CONSTRUCTION for pair in kinds], dtype=bool)
+    pairs = combinations(compared, 2)
+    constructed = np.array([(a.kind, b.kind) in _BY_CONSTRUCTION for a, b in pairs], dtype=bool)
     values = np.where(constructed, np.nan, p)
     adjusted = np.full(len(values), np.nan)
     if not constructed.all():

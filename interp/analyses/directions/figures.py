@@ -40,8 +40,12 @@ def direction_cosines(study: DirectionStudy) -> Figure:
     grid = _square(table, "cosine", names).astype(float).set_axis(labels).set_axis(labels, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, text=marks, texttemplate="%{text}", textfont_size=11)
-    ends = [0, *(i for i in range(1, len(names)) if kinds[names[i]] != kinds[names[i - 1]]), len(names)]
-    border = THIN | {"color": INK}
+    ends = [0]
+    for place, (name, following) in enumerate(pairwise(names), 1):
+        if kinds[name] != kinds[following]:
+            ends.append(place)
+    ends.append(len(names))
+    border = dict(THIN, color=INK)
     for start, end in pairwise(ends):
         if start:
             out.add_hline(y=start - 0.5, line=border).add_vline(x=start - 0.5, line=border)

@@ -28,8 +28,9 @@ def cosines(a: Float[np.ndarray, "#n d_model"], b: Float[np.ndarray, "#n d_model
         >>> cosines(np.array([[1.0, 0.0], [2.0, 2.0]]), np.array([[0.0, 3.0]])).round(3).tolist()
         [0.0, 0.707]
     """
-    units = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (a, b)]
-    cosine: Float[np.ndarray, " n"] = (units[0] * units[1]).sum(1).clip(-1, 1)
+    a = a / np.linalg.norm(a, axis=1, keepdims=True)
+    b = b / np.linalg.norm(b, axis=1, keepdims=True)
+    cosine: Float[np.ndarray, " n"] = (a * b).sum(1).clip(-1, 1)
     return cosine
 
 
@@ -43,8 +44,9 @@ def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_
         >>> overlaps(plane, line).round(6).tolist()
         [0.5]
     """
-    bases = [np.linalg.qr(vectors.swapaxes(1, 2))[0] for vectors in (a, b)]
-    shared = bases[0].swapaxes(1, 2) @ bases[1]
+    basis_a, _ = np.linalg.qr(a.swapaxes(1, 2))
+    basis_b, _ = np.linalg.qr(b.swapaxes(1, 2))
+    shared = basis_a.swapaxes(1, 2) @ basis_b
     overlap: Float[np.ndarray, " n"] = (shared**2).sum((1, 2)) / min(shared.shape[1:])
     return overlap.clip(0, 1)
 

@@ -109,9 +109,10 @@ class DirectionSums(Observer):
         first = torch.arange(real.shape[1], device=real.device) == 0
         parts = torch.stack([real & first, real & ~first], 1)
         self.add_rows("tokens", parts.sum(2), batch)
-        reading = [(hook_name(self.model, "k", layer), partial(self._read_keys, layer, batch, parts))
-                   for layer in self.layers]  # fmt: skip
-        return [(hook_name(self.model, "head_input"), partial(self._read_input, batch)), *reading]
+        recipe: Recipe = [(hook_name(self.model, "head_input"), partial(self._read_input, batch))]
+        for layer in self.layers:
+            recipe.append((hook_name(self.model, "k", layer), partial(self._read_keys, layer, batch, parts)))
+        return recipe
 
     def _read_input(self, batch: Batch, activation: Tensor, hook: object) -> None:
         groups = self.groups_of_positions(batch)
@@ -126,13 +127,15 @@ class DirectionSums(Observer):
     def mean_input(self, *, grouped: bool) -> Float[np.ndarray, "draws d_model"]:
         """E[h] over the whole text, and with `grouped` also without each group."""
         read = self.state["positions"] > 0
-        total, n = (_draws(self.state[name][read], grouped=grouped) for name in ("input", "positions"))
+        total = _draws(self.state["input"][read], grouped=grouped)
+        n = _draws(self.state["positions"][read], grouped=grouped)
         return (total / n[:, None]).cpu().numpy()
 
     def keys_apart(self, layer: int, *, grouped: bool) -> Float[Tensor, "draws head d_head"]:
         """The mean key at the first position minus that at all others, over the whole text and without each group."""
         read = self.state["positions"] > 0
-        total, n = (_draws(self.state[name][read], grouped=grouped) for name in (f"{layer}.keys", "tokens"))
+        total = _draws(self.state[f"{layer}.keys"][read], grouped=grouped)
+        n = _draws(self.state["tokens"][read], grouped=grouped)
         first, later = (total / n[..., None, None]).unbind(1)
         return first - later
 
@@ -159,11 +162,15 @@ def lacks(model: Model) -> dict[str, str]:
     reasons = {} if of_neurons is None else {"neurons": of_neurons}
     if is_encoder(model):
         reason = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
-        return reasons | {"outlier dimensions": reason, "sink keys": reason}
+        reasons["outlier dimensions"] = reason
+        reasons["sink keys"] = reason
+        return reasons
     refused = why_no_scores(model)
     if refused is None and model.cfg.n_ctx < fewest_tokens(model):
         refused = f"sinks need rows of {fewest_tokens(model)} tokens or more"
-    return reasons if refused is None else reasons | {"sink keys": refused}
+    if refused is not None:
+        reasons["sink keys"] = refused
+    return reasons
 
 
 def find_sources(model: Model, prepared: Batches, unigram: Unigrams, *, seed: int = 0) -> Passes[Sources]:
@@ -189,7 +196,9 @@ def find_sources(model: Model, prepared: Batches, unigram: Unigrams, *, seed: in
         neurons = exact.sort_values(ascending=False, kind="stable").index[:most].tolist()
     grouped = "none" not in predictions.intervals
     frequency, axes = _of_head(model, sums, predictions, unigram.distribution, grouped=grouped)
-    absent = {name: reason for name, reason in _WHY_NO_FREQUENCY.items() if name not in frequency}
+    absent = dict(_WHY_NO_FREQUENCY)
+    for name in frequency:
+        absent.pop(name, None)
     dims: list[int] = []
     if profile is not None:
         inside = profile.table.query("state < @model.cfg.n_layers")
@@ -268,8 +277,9 @@ def _of_keys(
     model: Model, sums: DirectionSums, heads: Sequence[tuple[int, int]], *, grouped: bool
 ) -> Float[np.ndarray, "draws heads d_model"]:
     """The directions of the keys of heads in the space of the unembedding's input."""
-    differences = {layer: sums.keys_apart(layer, grouped=grouped) for layer in dict(heads)}
-    towards = {layer: qk_circuit(model, layer).towards(keys) for layer, keys in differences.items()}
+    towards = {}
+    for layer in dict(heads):
+        towards[layer] = qk_circuit(model, layer).towards(sums.keys_apart(layer, grouped=grouped))
     head = raw_head(model)
     directions = torch.stack([towards[layer][:, number] for layer, number in heads], 1)
     return head.of_residual(directions.flatten(0, 1)).unflatten(0, directions.shape[:2]).cpu().numpy()

@@ -125,7 +125,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
     for values, style in (
         (dims["spearman"].abs(), {"name": "|Spearman|", "color": BLUE}),
         (slope / slope.max(), {"name": "|slope|, relative", "color": GREEN, "dash": "dash"}),
-        (dims["spearman_shuffled"].abs(), CHANCE | {"name": "|Spearman|, α shuffled"}),
+        (dims["spearman_shuffled"].abs(), dict(CHANCE, name="|Spearman|, α shuffled")),
     ):
         ordered = values.sort_values(ascending=False).round(4)
         add_series(out, ordered.set_axis(range(1, len(ordered) + 1)), style)
@@ -184,9 +184,9 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
     out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):
-            values, low, high = (part[f"{measure}{end}"] for end in ("", "_low", "_high"))
+            values = part[measure]
             hover = "%{x:.0%} removed<br>%{y:.3f}"
-            bars = error_bars(values, low, high)
+            bars = error_bars(values, part[f"{measure}_low"], part[f"{measure}_high"])
             style = _order_style(str(order))
             add_series(out, values, style, hover=hover, legend=panel == 1, panel=panel, error_y=bars)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
@@ -195,7 +195,7 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
 
 
 def _order_style(order: str) -> Style:
-    return {"name": ORDER_WORD.get(order, order)} | _ORDERS[order]
+    return dict(_ORDERS[order], name=ORDER_WORD.get(order, order))
 
 
 def steering(study: EncodingStudy) -> Figure:
@@ -214,10 +214,12 @@ def steering(study: EncodingStudy) -> Figure:
     table = study.steering.assign(log_achieved=np.log(study.steering["achieved"]))
     for (shift, weights, text), part in table.groupby(["shift", "weights", "text"], sort=False):
         log_achieved = part.groupby("requested")["log_achieved"]
-        low, median, high = (np.exp(log_achieved.quantile(share)) for share in (0.25, 0.5, 0.75))
+        low = np.exp(log_achieved.quantile(0.25))
+        median = np.exp(log_achieved.quantile(0.5))
+        high = np.exp(log_achieved.quantile(0.75))
         fitted = text == "fitted"
         way = way_of_steering(str(shift), str(weights))
-        style = {"name": way} | _SHIFTS[way] | {"dash": "solid" if fitted else "dot"}
+        style = dict(_SHIFTS[way], name=way, dash="solid" if fitted else "dot")
         bars = error_bars(median, low, high) if fitted else None
         add_series(
             out, median, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}", size=8, legend=fitted, error_y=bars

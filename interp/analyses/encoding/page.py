@@ -143,7 +143,9 @@ def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     subtitle = f"{BASIS_WORD[basis]}, by |spearman|"
     out = figure(plots.REMOVING[basis], "fraction removed", "top-1 agreement", subtitle=subtitle)
-    ranked = {name: only(_ranked(study), "basis", basis) for name, study in studies.items()}
-    lines = {name: table.set_index("fraction")["top1_agreement"].sort_index() for name, table in ranked.items()}
+    lines = {}
+    for name, study in studies.items():
+        curve = only(_ranked(study), "basis", basis).set_index("fraction")["top1_agreement"]
+        lines[name] = curve.sort_index()
     draw_runs(out, lines, list(studies))
     return out.update_xaxes(tickformat=".0%").update_yaxes(rangemode="tozero")

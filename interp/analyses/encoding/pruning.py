@@ -69,7 +69,7 @@ class PrunedPredictions(LogitsObserver):
         rotation = None if basis == "axis" else fit.components
         head.refuse_cap("predictions without some dimensions are no differences of them")
         self.basis = basis
-        self.fractions = [float(fraction) for fraction in fractions]
+        self.fractions = list(map(float, fractions))
         self.counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
         self.orders = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
         described: dict[str, Any] = {"orders": self.orders, "counts": self.counts}
@@ -142,14 +142,16 @@ class PrunedPredictions(LogitsObserver):
         tables = []
         for order in self.orders:
             kl, agreement, nll = self._means(order)
-            where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
-            measures: dict[str, Any] = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
-            measures["js"] = [js(full, pruned) for pruned in self.mean_of(f"{order}.probability")]
+            columns: dict[str, Any] = {"basis": self.basis, "order": order}
+            columns.update(fraction=self.fractions, n_dims=self.counts)
+            for end, values in _with_ends(kl):
+                columns[f"kl{end}"] = np.maximum(values, 0)
+            columns["js"] = [js(full, pruned) for pruned in self.mean_of(f"{order}.probability")]
             for end, values in _with_ends(agreement):
-                measures[f"top1_agreement{end}"] = values.clip(0, 1)
+                columns[f"top1_agreement{end}"] = values.clip(0, 1)
             for end, values in _with_ends(nll):
-                measures[f"perplexity{end}"] = [*map(perplexity, values)]
-            tables.append(pd.DataFrame(where | measures))
+                columns[f"perplexity{end}"] = list(map(perplexity, values))
+            tables.append(pd.DataFrame(columns))
         return pd.concat(tables, ignore_index=True)
 
     @property
@@ -260,7 +262,7 @@ class Agreements(LogitsObserver):
     axes: ClassVar = {"positions": "groups", "same": "groups sets"}
 
     def __init__(self, model: Model, sets: Sequence[Sequence[int]]) -> None:
-        self.sets = [list(dims) for dims in sets]
+        self.sets = list(map(list, sets))
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, sets=self.sets)
         self.head.refuse_cap("predictions without some dimensions are no differences of them")
         self.add_states(model.cfg, sets=len(self.sets))
@@ -299,7 +301,8 @@ class Agreements(LogitsObserver):
         """The share of positions for each set, with its 95 % interval over texts, and the number of positions."""
         self.check_read()
         read = self.state["positions"] > 0
-        agreements, positions = (self.state[name][read].cpu().numpy() for name in ("same", "positions"))
+        agreements = self.state["same"][read].cpu().numpy()
+        positions = self.state["positions"][read].cpu().numpy()
         share = from_sums(np.divide, [agreements, positions[:, None]], positions, self.stretches_per_group)
         share = share._replace(least=0, most=1)
         columns = {"top1_agreement": share.value, "top1_agreement_low": share.low, "top1_agreement_high": share.high}
@@ -313,6 +316,7 @@ def random_orders(model: Model, fit: Fit, *, seed: int) -> tuple[Agreements, pd.
     rng = np.random.default_rng(seed)
     drawn = [rng.permutation(len(ranked)).tolist() for _ in range(FEWEST_CONTROLS)]
     n_dims = round(PRUNED * len(ranked))
-    rows = [("spearman", 0), *(("random", draw) for draw in range(FEWEST_CONTROLS))]
+    rows = [("spearman", 0)]
+    rows += [("random", draw) for draw in range(FEWEST_CONTROLS)]
     table = pd.DataFrame(rows, columns=["order", "draw"]).assign(fraction=PRUNED, n_dims=n_dims)
     return Agreements(model, [order[:n_dims] for order in (ranked, *drawn)]), table

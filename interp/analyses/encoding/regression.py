@@ -186,7 +186,10 @@ def _spearman(
 
     step = max(1, 4 * embeddings.at_once // len(embeddings))  # along axes, each step reads all embeddings
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        return [row for start in range(0, embeddings.d_model, step) for row in of_some(slice(start, start + step))]
+        correlations = []
+        for start in range(0, embeddings.d_model, step):
+            correlations.extend(of_some(slice(start, start + step)))
+        return correlations
 
 
 def _centred_ranks(values: Float[np.ndarray, "*rows types"]) -> Float[np.ndarray, "*rows types"]:
@@ -200,8 +203,13 @@ def _without_each_group(
     single group."""
     if "none" in predictions.intervals:
         return []
-    alphas = [means.distribution[used] for means in predictions.leaving_out(0)]
-    return [minus_log(alpha) for alpha in alphas] if all((alpha > 0).all() for alpha in alphas) else []
+    without = []
+    for means in predictions.leaving_out(0):
+        alpha = means.distribution[used]
+        if not (alpha > 0).all():
+            return []
+        without.append(minus_log(alpha))
+    return without
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Several[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:

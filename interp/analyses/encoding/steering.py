@@ -153,8 +153,11 @@ class SteeredMeans(LogitsObserver):
         """The effects of each variant: `achieved`, which is the ratio of mean probabilities, and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
         achieved = steered[range(len(steered)), self.token_ids] / plain[self.token_ids]
-        pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
-        return pd.DataFrame({"achieved": achieved, "kl_others": [kl(p / p.sum(), q / q.sum()) for p, q in pairs]})
+        kl_others = []
+        for token_id, distribution in zip(self.token_ids, steered, strict=True):
+            p, q = np.delete([plain, distribution], token_id, 1)
+            kl_others.append(kl(p / p.sum(), q / q.sum()))
+        return pd.DataFrame({"achieved": achieved, "kl_others": kl_others})
 
 
 def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
@@ -363,7 +366,9 @@ def steering_report(
         texts["other"] = predicted_batches(model, other)
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
-    ways = [(shift, scheme) for shift in shifts for scheme in (weights if shift == "regression" else [""])]
+    ways: list[tuple[Shift, str]] = []
+    for shift in shifts:
+        ways.extend(product([shift], weights if shift == "regression" else [""]))
     settings = []
     for token_id, ratio, way in product(groups, map(float, ratios), ways):
         if ratio * fit.alpha[token_id] < 1:

@@ -52,10 +52,12 @@ class LogProbabilities(MeanPredictions):
         texts."""
         sums = self.state["log_p"][self._groups].cpu().numpy()[..., used]
         n = self.sizes
-        totals = [sums.sum(0, keepdims=True), n.sum(keepdims=True)]
-        without_each = [summed_others(part) if grouped else part[:0] for part in (sums, n)]
-        sums, n = (np.concatenate(parts) for parts in zip(totals, without_each, strict=True))
-        mean, square = (sums / n[:, None, None]).swapaxes(0, 1)
+        totals = sums.sum(0, keepdims=True)
+        n_total = n.sum(keepdims=True)
+        if grouped:
+            totals = np.concatenate([totals, summed_others(sums)])
+            n_total = np.concatenate([n_total, summed_others(n)])
+        mean, square = (totals / n_total[:, None, None]).swapaxes(0, 1)
         return mean, square - mean**2
 
 

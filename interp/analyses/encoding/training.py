@@ -49,7 +49,8 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
         return ((step, models.load(str(source), checkpoint=step)) for step in steps_asked)
     paths = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
     if not paths or not set(steps_asked) <= set(paths):
-        saved, requested = (", ".join(map(str, sorted(numbers))) for numbers in (paths, steps_asked))
+        saved = ", ".join(map(str, sorted(paths)))
+        requested = ", ".join(map(str, sorted(steps_asked)))
         raise FileNotFoundError(
             f"{root} has checkpoints/step-N of these steps: {saved or 'none'}; expected {requested or 'at least one'}"
         )

@@ -104,13 +104,14 @@ def _row(twin: Model, seed: int, fit: Fit, spread: float, progress: bool) -> dic
     embeddings = head.embeddings.of(used)
     decomposition, (fitted,) = least_squares(embeddings, y)
     unseen = cross_validated(embeddings, decomposition, y[:, None]).iloc[0]
-    numbers = {"r2": fitted.r2, "adj_r2": fitted.adj_r2, **unseen}
+    numbers = dict(r2=fitted.r2, adj_r2=fitted.adj_r2, **unseen)
     if abs(tried[-1][1]) > _ENOUGH:
         numbers = dict.fromkeys(numbers, np.nan)
-    sizes = {"n_types": fitted.n_types, "n_dims": fitted.n_dims, "rank": fitted.rank}
-    left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}
-    scale = {"seed": seed, "logit_scale": scaled.scale, "spread": float(y.std())}
-    return {"target": "untrained"} | numbers | sizes | left_out | scale
+    return dict(
+        target="untrained", **numbers, n_types=fitted.n_types, n_dims=fitted.n_dims, rank=fitted.rank,
+        n_not_tokens=int((~real).sum()), n_never_predicted=int((real & ~used).sum()),
+        seed=seed, logit_scale=scaled.scale, spread=float(y.std()),
+    )  # fmt: skip
 
 
 def _steepness(tried: Sequence[tuple[float, float]]) -> float:

@@ -12,6 +12,7 @@ from interp.analyses.encoding.regression import Fit
 from interp.hooks import prune_output_dims
 from interp.instruments.decoding import generate, resolved
 from interp.instruments.diversity import diversity_without
+from interp.instruments.measures import with_ends
 from interp.instruments.prompts import Prompts
 from interp.models.running import Hooks
 from interp.models.sites import Model
@@ -20,7 +21,7 @@ from interp.results.intervals import jackknife, summed_others
 __all__ = ["COLUMNS", "pruned_text"]
 __dir__ = __all__.copy
 
-_SHARES = [f"{name}{end}" for name in ("agreement", "diversity", "repetition") for end in ("", "_low", "_high")]
+_SHARES = with_ends(["agreement", "diversity", "repetition"])
 COLUMNS = ["basis", "order", "fraction", "n_dims", *_SHARES, "same_texts", "perplexity", "perplexity_low"]
 COLUMNS += ["perplexity_high", "n_texts", "n_tokens"]
 

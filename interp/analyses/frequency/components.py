@@ -93,9 +93,12 @@ class MeanParts(Observer):
         super().__init__(model.W_U.device)
         self.model, self.head = model, head
         sites = [site for site in _PARTS if hook_name(model, site, 0) in model.hook_dict]  # not all have MLPs
-        layers = range(model.cfg.n_layers)
-        self.names = [("embeddings", None), *((_PARTS[site], layer) for layer in layers for site in sites)]
-        self.sites = [state_name(model, 0), *(hook_name(model, site, layer) for layer in layers for site in sites)]
+        self.names: list[tuple[str, int | None]] = [("embeddings", None)]
+        self.sites = [state_name(model, 0)]
+        for layer in range(model.cfg.n_layers):
+            for site in sites:
+                self.names.append((_PARTS[site], layer))
+                self.sites.append(hook_name(model, site, layer))
         self.add_states(model.cfg, self.sites)
 
     def hooks(self, batch: Batch) -> Recipe:

@@ -114,11 +114,12 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std", "size"]).fillna({"std": 0.0})
         log_ratio = log_ratio.set_axis(centres[log_ratio.index])
         look["name"] += " (removed)" if scale == 0 else ""
-        mean, sd = (log_ratio[name].map(np.exp) for name in ("mean", "std"))
+        mean = log_ratio["mean"].map(np.exp)
+        sd = log_ratio["std"].map(np.exp)
         hover = "u = %{x:.2g}<br>%{y:.3g} times as probable<br>words in the bin: %{customdata}"
         _add_scale(out, look, mean, sd, hover=hover, customdata=log_ratio["size"])
     add_series(out, pd.Series(1.0, centres[[0, -1]]), dict(CHANCE, name="λ = 1 (as trained)"), hoverinfo="skip")
-    ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
+    ticks = np.outer(10.0 ** np.arange(-6, 7), [1, 2, 5]).ravel().tolist()
     return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
@@ -152,7 +153,8 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
     label, column = _ADDED[bias]
     numbers: Any = effect.projection.set_index("bias").loc[bias]
-    rho, tau = (printed(numbers[name], "{:.2f}") for name in ("spearman", "slope"))
+    rho = printed(numbers["spearman"], "{:.2f}")
+    tau = printed(numbers["slope"], "{:.2f}")
     subtitle = f"Spearman ρ = {rho}, slope τ = {tau}" if "nan" not in (rho, tau) else "the same for every word"
     out = figure(f"{label} and word frequency", "log u(w), nats", f"{label}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")

@@ -37,19 +37,21 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     Args:
         kl, types, probabilities: tables of `BiasEffect`.
     """
-    row: Any = next((row for row in (_ends(kl) if len(kl) else []) if row.scale != 1), None)
+    rows = _edited(kl)
     unigram = types.set_index("token_id")["unigram"]
     occurring = unigram[unigram > 0].sort_values()
-    if row is None or occurring.empty or not (kl["scale"] == 1).any():
+    if not rows or occurring.empty or not (kl["scale"] == 1).any():
         return None
-    edited, trained = (
-        probabilities(bias=row.bias, scale=scale).set_index("token_id")["probability"] for scale in (row.scale, 1.0)
-    )
+    row = rows[0]
+    edited = probabilities(bias=row.bias, scale=row.scale).set_index("token_id")["probability"]
+    trained = probabilities(bias=row.bias, scale=1.0).set_index("token_id")["probability"]
     log_ratio = np.log(edited[occurring.index] / trained[occurring.index])
-    n_rare, n_frequent = (math.ceil(share * len(occurring)) for share in (_RARE, _FREQUENT))
+    n_rare = math.ceil(_RARE * len(occurring))
+    n_frequent = math.ceil(_FREQUENT * len(occurring))
     is_rare = occurring <= occurring.iloc[n_rare - 1]
     is_frequent = occurring >= occurring.iloc[-n_frequent]
-    rare, frequent = (math.exp(log_ratio[group].mean()) for group in (is_rare, is_frequent))
+    rare = math.exp(log_ratio[is_rare].mean())
+    frequent = math.exp(log_ratio[is_frequent].mean())
     as_trained = kl[kl["scale"] == 1].iloc[0]
     column = "kl_unigram_model" if np.isnan(row.kl_corrected) else "kl_corrected"
     before, after = as_trained[column], getattr(row, column)
@@ -90,7 +92,7 @@ def findings(
         intervals: what its provenance says about the intervals.
     """
     fits = not misfit(kl, types)
-    moved = [_moved(row, texts_read(intervals), fits) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
+    moved = [_moved(row, texts_read(intervals), fits) for row in _edited(kl)]
     moved.sort(key=lambda finding: -abs(finding.value))
     draws: dict[Any, Any] = {} if projection_draws.empty else dict(list(projection_draws.groupby("kind")["spearman"]))
     follows = [_follows(row, draws) for row in projection.dropna(subset="spearman").itertuples()]
@@ -122,11 +124,13 @@ def misfit(kl: pd.DataFrame, types: pd.DataFrame) -> list[str]:
     ]
 
 
-def _ends(kl: pd.DataFrame) -> list[Any]:
-    """The row of each bias at λ = 0, or else farthest from 1."""
+def _edited(kl: pd.DataFrame) -> list[Any]:
+    """The row of each bias at λ = 0, or else at the λ farthest from 1; none if that is 1 itself."""
+    if kl.empty:
+        return []
     scales = np.array(kl["scale"].unique(), dtype=float)
     last = 0.0 if 0.0 in scales else scales[np.abs(scales - 1).argmax()]
-    return [*kl[kl["scale"] == last].itertuples()]
+    return list(kl[(kl["scale"] == last) & (kl["scale"] != 1)].itertuples())
 
 
 def _moved(row: Any, sample: tuple[int, str] | None, fits: bool) -> Finding:

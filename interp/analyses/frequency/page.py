@@ -72,9 +72,9 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
 
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
-    figures = {
-        f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda result: result.kl["bias"].unique())
-    }
+    figures = {}
+    for bias, having in shared(effects, lambda result: result.kl["bias"].unique()):
+        figures[f"kl_{bias}"] = _kl(having, bias)
     without = numbers.reindex(columns=["kl_without_ln", "kl_without_mean"]).set_axis(["b_LN", "E[h]"], axis=1)
     removed = " or ".join(without.dropna(how="all").notna().idxmax(axis=1).unique()) or "b_LN"
     added = without.bfill(axis=1)["b_LN"] - numbers.reindex(columns=["kl"])["kl"]
@@ -129,6 +129,9 @@ def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {TITLE_NAME[bias]} goes", "scale λ", "KL(u‖q), nats")
-    kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
-    draw_runs(out, {name: values[bias].sort_index() for name, values in kl.items()}, list(effects))
+    lines = {}
+    for name, effect in effects.items():
+        kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
+        lines[name] = kl[bias].sort_index()
+    draw_runs(out, lines, list(effects))
     return out.update_yaxes(rangemode="tozero")

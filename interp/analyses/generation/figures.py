@@ -55,7 +55,7 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
         _mark_highest(out, sweep.highest)
     for value in human[column].dropna():
         level = pd.Series(value, [written["scale"].min(), written["scale"].max()])
-        add_series(out, level, _HUMAN | {"name": "human"}, hover="human: %{y:.4g}<extra></extra>")
+        add_series(out, level, dict(_HUMAN, name="human"), hover="human: %{y:.4g}<extra></extra>")
     return out
 
 
@@ -83,7 +83,7 @@ def generation_tradeoff(sweep: GenerationStudy) -> Figure:
     out = figure("Diversity against perplexity along λ", *axes, subtitle=subtitle)
     _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
-        out.add_vline(x=x, line=THIN | {"dash": "dot"})
+        out.add_vline(x=x, line=dict(THIN, dash="dot"))
         out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
     for value in human["diversity"].dropna():
         out.add_hline(y=value, line=_HUMAN)
@@ -125,5 +125,7 @@ def _named_scales(written: pd.DataFrame) -> dict[float, float]:
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[len(curve) // 2]
     distance = 0.12 * (curve.max() - curve.min())
-    named = [low, high] + [middle] * bool(min(abs(curve[middle] - curve[end]) for end in (low, high)) > distance)
+    named = [low, high]
+    if min(abs(curve[middle] - curve[low]), abs(curve[middle] - curve[high])) > distance:
+        named.append(middle)
     return {float(scale): float(curve[scale]) for scale in named}

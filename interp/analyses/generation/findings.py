@@ -16,7 +16,7 @@ __all__ = ["HUMAN", "answer", "diverse", "more_human"]
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
 _CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampling"}
-_CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
+_CALLED.update(top_k="top-k sampling", top_p="top-p sampling")
 
 
 def answer(intervals: pd.DataFrame, highest: pd.DataFrame, scaled: Scaled = "ln") -> Answer | None:
@@ -45,10 +45,10 @@ def answer(intervals: pd.DataFrame, highest: pd.DataFrame, scaled: Scaled = "ln"
     sentences = [f"{less}, the diversity of text is {' and '.join(parts)}."]
     if len(highest):
         values["highest"] = highest.set_index("decoder")["scale"].to_dict()
-        where = (
-            f"λ = {row['scale']:g} {within(row['scale_low'], row['scale_high'], '{:g}')} with {_called(row['decoder'])}"
-            for row in highest.to_dict("records")
-        )
+        where = []
+        for row in highest.to_dict("records"):
+            interval = within(row["scale_low"], row["scale_high"], "{:g}")
+            where.append(f"λ = {row['scale']:g} {interval} with {_called(row['decoder'])}")
         sentences.append(f"MAUVE, the similarity to human text, is highest at {', '.join(where)}.")
     return Answer(" ".join(sentences), values)
 

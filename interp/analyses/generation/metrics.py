@@ -88,10 +88,10 @@ def text_metrics(
     by_text = [[ids] for ids in rows]
     diversity, repetition = diversity_without(by_text).T
     variance = (len(rows) - 1) * diversity[1:].var()  # by the jackknife
-    measures: dict[str, float] = {
-        f"distinct_{n}": shares[0] for n, shares in zip(ORDERS, distinct_without(by_text), strict=True)
-    }
-    measures |= {"diversity": diversity[0], "repetition": repetition[0]}
+    measures: dict[str, float] = {}
+    for n, shares in zip(ORDERS, distinct_without(by_text), strict=True):
+        measures[f"distinct_{n}"] = shares[0]
+    measures.update(diversity=diversity[0], repetition=repetition[0])
     measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
     frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
     scores = pd.Series(dtype=float)
@@ -216,24 +216,18 @@ def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd
     """
     rows = []
     for decoder, of_decoder in texts.groupby("decoder", sort=False):
-        read = {
-            scale: _left_out([part.tolist() for _, part in of_scale.groupby("prompt_id")["token_ids"]], frequent)
-            for scale, of_scale in of_decoder.groupby("scale", sort=False, dropna=False)
-        }
+        read = {}
+        for scale, of_scale in of_decoder.groupby("scale", sort=False, dropna=False):
+            by_prompt = [part.tolist() for _, part in of_scale.groupby("prompt_id")["token_ids"]]
+            read[scale] = _left_out(by_prompt, frequent)
         for scale, values in read.items():
             as_trained = read.get(1.0, np.full_like(values, np.nan))
             interval = _jackknifed(values, [values])._replace(least=0, most=1)
             difference = _jackknifed(values - as_trained, [values, as_trained])
-            ends = zip(
-                interval.value,
-                interval.low,
-                interval.high,
-                difference.value,
-                difference.low,
-                difference.high,
-                strict=True,
-            )
-            rows += [(decoder, scale, name, *numbers) for name, numbers in zip(MEASURES, ends, strict=True)]
+            estimates = (interval.value, interval.low, interval.high)
+            differences = (difference.value, difference.low, difference.high)
+            for name, *numbers in zip(MEASURES, *estimates, *differences, strict=True):
+                rows.append((decoder, scale, name, *numbers))
     return pd.DataFrame(rows, columns=_INTERVALS)
 
 
@@ -253,6 +247,10 @@ def _left_out(
     by_prompt: list[list[Any]], frequent: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "prompts_and_one measures"]:
     """The measures of all texts, given as token ids by prompt, followed by those without the texts of each prompt."""
-    tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
-    n_frequent = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
+    tokens = np.zeros(len(by_prompt), dtype=int)
+    n_frequent = np.zeros(len(by_prompt), dtype=int)
+    for number, texts in enumerate(by_prompt):
+        ids = list(chain.from_iterable(texts))
+        tokens[number] = len(ids)
+        n_frequent[number] = frequent[ids].sum()
     return np.column_stack([diversity_without(by_prompt), ratio(without_each(n_frequent), without_each(tokens))])

@@ -51,11 +51,10 @@ def _notes(metrics: pd.DataFrame) -> Iterator[str]:
     """Perplexity on human text at the ends of λ."""
     scored = metrics[metrics["decoder"] != HUMAN].sort_values("scale", kind="stable").drop_duplicates("scale")
     ends = scored.iloc[[-1, 0]].drop_duplicates("scale").to_dict("records")
-    form = "{:.1f}"
-    perplexities = [
-        f"{row['perplexity']:.1f} {within(row['perplexity_low'], row['perplexity_high'], form)}" for row in ends
-    ]
-    phrases = [f"{perplexity} at λ = {row['scale']:g}" for perplexity, row in zip(perplexities, ends, strict=True)]
+    phrases = []
+    for row in ends:
+        interval = within(row["perplexity_low"], row["perplexity_high"], "{:.1f}")
+        phrases.append(f"{row['perplexity']:.1f} {interval} at λ = {row['scale']:g}")
     yield f"Perplexity on human text is {' and '.join(phrases)}."
 
 
@@ -114,7 +113,9 @@ def _diversity_of_runs(sweeps: Mapping[str, GenerationStudy], decoder: str) -> F
     """Diversity of a decoder's texts against λ."""
     title = f"Diversity of the text, {plain(DECODER_NAME.get(decoder, decoder))}"
     out = figure(title, "scale λ", "diversity D = ¼ Σ distinct-n")
-    written = {run: sweep.metrics[sweep.metrics["decoder"] == decoder] for run, sweep in sweeps.items()}
-    lines = {run: table.set_index("scale")["diversity"].sort_index() for run, table in written.items()}
+    lines = {}
+    for run, sweep in sweeps.items():
+        written = sweep.metrics[sweep.metrics["decoder"] == decoder]
+        lines[run] = written.set_index("scale")["diversity"].sort_index()
     draw_runs(out, lines, list(sweeps))
     return out

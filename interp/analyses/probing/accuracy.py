@@ -168,7 +168,8 @@ def ablation_effect(
         if task is not None:
             rows += _of_task(task, modes, draws, seed, by_perplexity)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
-    columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
+    columns += ["accuracy_before", "accuracy_after", "margin_before", "margin_after"]
+    columns += ["log_probability_before", "log_probability_after"]
     return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
 
 
@@ -223,7 +224,8 @@ def _of_task(
     for mode in modes:
         reference = task.without(mode, dims)
         measured = [("found", 0, dims, reference)]
-        measured += [(name, draw, other, task.without(mode, other)) for name, draw, other in sets]
+        for name, draw, other in sets:
+            measured.append((name, draw, other, task.without(mode, other)))
         for draw, order in enumerate(orders):
             if alike := _as_costly(task, mode, reference, order):
                 measured.append(("perplexity", draw, *alike))
@@ -259,7 +261,8 @@ def _moments(
     text = batches(model, sentences, layout="texts", bos=settled_bos(model, bos), batch_size=_ROWS)
     observe(model, text, profile, progress=False)
     of_state = profile.table.query(f"state == {state} and key_class == 'all'").sort_values("dim")
-    mean, sd = (of_state[name].to_numpy(copy=True) for name in ("mean", "sd"))
+    mean = of_state["mean"].to_numpy(copy=True)
+    sd = of_state["sd"].to_numpy(copy=True)
     return mean, np.sqrt(mean**2 + sd**2)
 
 

@@ -102,7 +102,7 @@ def general_probes(study: ProbingStudy) -> Figure:
     )
     out = figure(title, "trained on tasks of", axis_title, subtitle=subtitle)
     sparse = l0_styles(study)[study.provenance["l0_strength"]]
-    for method, line in (("dense", DENSE | {"symbol": "circle"}), ("l0", sparse)):
+    for method, line in (("dense", dict(DENSE, symbol="circle")), ("l0", sparse)):
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
         table = accuracy.agg(["mean", "sem", "count"]).reindex(list(TRAINED_ON)).dropna(how="all")
         table = table.rename(index=TRAINED_ON)
@@ -133,11 +133,12 @@ def _matrix(
     if len(order) > _NAMED_TASKS:
         fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])
         names = fields.index.to_series().set_axis(fields.sum(axis=1) // 2)
+        border = dict(style.THIN, color=style.INK)
         for edge in fields["min"].iloc[1:] - 0.5:
-            out.add_vline(x=edge, line=style.THIN | {"color": style.INK})
-            out.add_hline(y=edge, line=style.THIN | {"color": style.INK})
+            out.add_vline(x=edge, line=border)
+            out.add_hline(y=edge, line=border)
     ticks = {"tickmode": "array", "tickvals": names.index, "showgrid": False, "tickfont_size": 10}
-    numbers = [str(number) for number in range(1, len(names) + 1)]
+    numbers = list(map(str, range(1, len(names) + 1)))
     out.update_yaxes(ticks, ticktext=[f"{spaced(name)} {number}" for name, number in zip(names, numbers, strict=True)])
     out.update_xaxes(ticks, ticktext=numbers, tickangle=0, title_text=f"{x}, numbered as on the left")
     return out.update_layout(height=520, meta={"least_width": 540})

@@ -38,11 +38,12 @@ def quarter(probes: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[Find
         return
     few, dense = accuracies
     units = Units.of(few.columns.tolist(), phenomena)
-    sparse_means, dense_means = (units.means(table.to_numpy(dtype=np.float64).T) for table in (few, dense))
+    sparse_means = units.means(few.to_numpy(dtype=np.float64).T)
+    dense_means = units.means(dense.to_numpy(dtype=np.float64).T)
     ratios = _ratios(sparse_means, dense_means)
-    without_each = [
-        _ratios(np.delete(sparse_means, unit, 0), np.delete(dense_means, unit, 0)) for unit in range(units.n)
-    ]
+    without_each = []
+    for unit in range(units.n):
+        without_each.append(_ratios(np.delete(sparse_means, unit, 0), np.delete(dense_means, unit, 0)))
     value = float(np.median(ratios))
     reach = left_out(np.median(without_each, 1)) if units.n >= FEWEST_PAIRED else np.nan
     mean = Mean(value, value - reach, value + reach, units.n, units.name, FEWEST_PAIRED)

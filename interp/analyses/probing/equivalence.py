@@ -58,7 +58,9 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     reached = group.right(dense_on(group, best))
     low = above_chance(reached)
     orders = [np.random.default_rng(draw).permuted(np.sort(remainder, axis=1), axis=1) for draw in range(_DRAWS)]
-    pairs, draws = (np.vstack([np.full(n, 1 / n), resampled(n)]) for n in (group.n_test, _DRAWS))  # estimate first
+    n = group.n_test
+    pairs = np.vstack([np.full(n, 1 / n), resampled(n)])  # the estimate first
+    draws = np.vstack([np.full(_DRAWS, 1 / _DRAWS), resampled(_DRAWS)])
     levels = pairs @ reached.T
     unfinished = set(np.flatnonzero(low > CHANCE).tolist())
     doublings = {top * 2**i for i in range(_DOUBLINGS)}
@@ -70,7 +72,8 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
             continue
         right = _right(group, tested, [order[tested, :k] for order in orders])
         for task, task_right in zip(tested, right, strict=True):
-            rows += [(group.tasks[task], k, draw, share) for draw, share in enumerate(task_right.mean(1))]
+            for draw, share in enumerate(task_right.mean(1)):
+                rows.append((group.tasks[task], k, draw, share))
             if task in unfinished:
                 curves[task][k] = ((pairs @ task_right.T) * draws).sum(1)
                 enough = curves[task][k] >= levels[:, task] - _ROUNDING

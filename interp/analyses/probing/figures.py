@@ -63,7 +63,7 @@ def sparse_probes(found: Sweep) -> Figure:
         _add_means(out, part, "accuracy", line, 1)
         _add_means(out, part, "open_fraction", line, 2)
     for control, line in (("none", DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
-        _add_means(out, _of(found.probes, "dense", control), "accuracy", line | {"symbol": "circle-open"}, 1)
+        _add_means(out, _of(found.probes, "dense", control), "accuracy", dict(line, symbol="circle-open"), 1)
     _add_means(out, l0, "bag_of_words", _WORDS, 1)
     out.update_yaxes(title_text="accuracy", tickformat=".2f", col=1)
     return out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
@@ -93,7 +93,7 @@ def topk_probes(found: Sweep) -> Figure:
     )
     for k, line in scale_styles(fitted["k"], "k").items():
         _add_means(out, fitted[fitted["k"] == k], "accuracy", line)
-        dotted = line | {"dash": "dot", "width": 1.2, "symbol": None}
+        dotted = dict(line, dash="dot", width=1.2, symbol=None)
         hover = f"state %{{x}}: %{{y:.3f}}<extra>{line['name']}, random basis</extra>"
         _add_means(out, rotated[rotated["k"] == k], "accuracy", dotted, legend=False, hover=hover)
     _add_means(out, _of(found.probes, "dense"), "accuracy", DENSE)
@@ -120,7 +120,7 @@ def gate_agreement(found: Sweep) -> Figure:
     for l0_strength, line in l0_styles(found).items():
         part = agreement[agreement["l0_strength"] == l0_strength]
         _add_means(out, part, "spearman", line, 1)
-        _add_means(out, part, "spearman_max", line | {"dash": "dot", "symbol": None}, 1, legend=False)
+        _add_means(out, part, "spearman_max", dict(line, dash="dot", symbol=None), 1, legend=False)
         _add_means(out, part, "auroc", line, 2)
     out.update_yaxes(title_text="Spearman of |t| and gate", rangemode="tozero", col=1)
     return out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
@@ -163,12 +163,14 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
     level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
     add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": style.BLUE}, panel=1)
     ratio = ratios.groupby("state")["ratio"]
-    low, median, high = (ratio.quantile(share) for share in (0.25, 0.5, 0.75))
+    low = ratio.quantile(0.25)
+    median = ratio.quantile(0.5)
+    high = ratio.quantile(0.75)
     line = {"name": "median and quartiles over tasks", "color": style.GREEN, "symbol": "diamond"}
     add_series(out, median, line, error_y=error_bars(median, low, high), panel=2)
     out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index, col=1)
     out.update_yaxes(title_text="accuracy", col=1)
-    ticks = [factor * 2**i for i in range(12) for factor in (1, 1.5)]
+    ticks = np.outer(2 ** np.arange(12), [1, 1.5]).ravel().tolist()
     return out.update_yaxes(title_text="random dimensions per top one", type="log", tickvals=ticks, col=2)
 
 
@@ -194,7 +196,7 @@ def random_dims_by_state(found: Sweep) -> Figure:
     subtitle = "means over tasks; of random ones, none of them among the top, also over draws"
     out = figure("Top neurons beside random ones, by depth", "hidden state", "accuracy", subtitle=subtitle)
     for k, line in scale_styles(means.index.get_level_values("k").to_series(), "k").items():
-        add_series(out, means[k].round(4), line | {"name": f"{k:g} random"}, hover="state %{x}: %{y:.3f}")
+        add_series(out, means[k].round(4), dict(line, name=f"{k:g} random"), hover="state %{x}: %{y:.3f}")
     line = {"name": f"top {n_top} by |t|", "color": style.INK, "width": 2.5, "symbol": "circle"}
     add_series(out, top.round(4), line, hover="state %{x}: %{y:.3f}")
     return out.update_xaxes(dtick=max(1, round(len(top) / 12)))
@@ -226,9 +228,9 @@ def beyond_words(study: ProbingStudy) -> Figure:
         subtitle="right: one point per task, with 95 % intervals; the line: equal",
     )
     sparse = _of(probes, "l0").query("l0_strength == @l0_strength")
-    _add_means(out, _of(probes, "dense"), "gain", DENSE | {"symbol": "circle"}, 1)
+    _add_means(out, _of(probes, "dense"), "gain", dict(DENSE, symbol="circle"), 1)
     _add_means(out, sparse, "gain", l0_styles(study).get(l0_strength, {}), 1)
-    _add_means(out, _of(probes, "dense", "untrained"), "gain", _UNTRAINED | {"symbol": "circle"}, 1)
+    _add_means(out, _of(probes, "dense", "untrained"), "gain", dict(_UNTRAINED, symbol="circle"), 1)
     out.add_hline(y=0, line=style.THIN, row=1, col=1)
     rows = probes[(probes["state"] == state) & (probes["control"] == "none")]
     best = "dense" if (rows["method"] == "dense").any() else str(rows["method"].iloc[0])
@@ -240,7 +242,7 @@ def beyond_words(study: ProbingStudy) -> Figure:
         accuracy = part["accuracy"].round(4).set_axis(part["bag_of_words"].round(4))
         bars = error_bars(part["accuracy"], part["accuracy_low"], part["accuracy_high"], thickness=0.6, width=0)
         look: dict[str, Any] = {"size": 7, "mode": "markers", "text": part["task"].map(plain), "error_y": bars}
-        add_series(out, accuracy, line | {"name": spaced(field) or "tasks"}, hover=hover, panel=2, **look)
+        add_series(out, accuracy, dict(line, name=spaced(field) or "tasks"), hover=hover, panel=2, **look)
     least = rows[["bag_of_words", "accuracy"]].min(axis=None)
     add_equal(out, least, 1.0, "equal", panel=2, showlegend=False)
     out.update_yaxes(title_text="accuracy − bag of words", col=1)
@@ -271,8 +273,8 @@ def probe_ablation(study: ProbingStudy) -> Figure:
         part = means[means["set"] == name]
         if part.empty:
             continue
-        look |= {"name": label, "legendgroup": name, "offsetgroup": name, "text": part["task"].map(plain)}
-        look |= {"x": "to " + part["mode"], "marker": {"size": 4, "opacity": 0.6, "color": colour}}
+        look.update(name=label, legendgroup=name, offsetgroup=name, text=part["task"].map(plain))
+        look.update(x="to " + part["mode"], marker={"size": 4, "opacity": 0.6, "color": colour})
         for panel, measure in enumerate(("accuracy", "margin"), 1):
             out.add_box(y=part[measure], showlegend=panel == 1, row=1, col=panel, **look)
     out.update_layout(boxmode="group")
@@ -321,7 +323,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
                 score = printed(scores[read], "{:+.1f}")
                 where = f": {score} at {tokens[read]} {_mark(sentence, scores[read])}"
             values = np.where(np.abs(scores) <= limit, scores, 0.0)
-            arguments = {"tokens": as_html(tokens), "values": values.round(3).tolist()} | look
+            arguments = dict(look, tokens=as_html(tokens), values=values.round(3).tolist())
             views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", arguments)
     return views
 

@@ -44,14 +44,17 @@ def answer(
         over: what the means are over, with their number.
     """
     accuracy = means[means["state"] == state].set_index("probe")["accuracy"]
-    probes = {probe: name for probe, name in (_PROBES | _WORDS).items() if probe in accuracy}
-    accuracies = ", ".join(f"{name} {accuracy[probe]:.3f}" for probe, name in probes.items())
-    values: dict[str, Any] = {"state": state} | {probe: accuracy[probe] for probe in probes}
-    text = f"Accuracy at state {state}, mean over {over}: {accuracies}."
+    values: dict[str, Any] = {"state": state}
+    accuracies = []
+    for probe, name in (*_PROBES.items(), *_WORDS.items()):
+        if probe in accuracy:
+            values[probe] = accuracy[probe]
+            accuracies.append(f"{name} {accuracy[probe]:.3f}")
+    text = f"Accuracy at state {state}, mean over {over}: {', '.join(accuracies)}."
     if len(neurons_read) and "l0_open" in by_state:
         values["n_read"] = n_dims * by_state.loc[by_state["state"] == state, "l0_open"].iloc[0]
         top = neurons_read[neurons_read["read_by"] == neurons_read["read_by"].max()]
-        values |= {"dims": top["dim"].tolist(), "read_by": int(top["read_by"].iloc[0])}
+        values.update(dims=top["dim"].tolist(), read_by=int(top["read_by"].iloc[0]))
         text += f" A sparse probe reads {values['n_read']:.1f} of {n_dims} dimensions on average"
         if len(top) <= _SHOWN_DIMS:
             dims = f"dimension{'s' * (len(top) > 1)} {', '.join(map(str, values['dims']))}"
@@ -80,9 +83,8 @@ def beyond(differences: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Iterator[
 
 
 def _shown(rows: pd.DataFrame) -> list[str]:
-    return [
-        name for name in _PROBES if name in set(rows["probe"]) and not (name == "topk" and "l0" in set(rows["probe"]))
-    ]
+    present = set(rows["probe"])
+    return [name for name in _PROBES if name in present and not (name == "topk" and "l0" in present)]
 
 
 def _as_printed(row: Any, phenomena: Mapping[Any, Any]) -> Mean:
@@ -229,7 +231,8 @@ def _needed(
 ) -> Finding:
     """How much the change of accuracy without the neurons that were found differs from that without others."""
     rows = by_task.dropna(subset=["found", other])
-    change, without = (rows[name].to_numpy(dtype=np.float64) for name in ("found", other))
+    change = rows["found"].to_numpy(dtype=np.float64)
+    without = rows[other].to_numpy(dtype=np.float64)
     units = Units.of(rows.index.tolist(), phenomena)
     control_change = printed(units.means(without).mean(), _SIGNED) if len(rows) else "undefined"
     return judged_over(

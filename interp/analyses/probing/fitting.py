@@ -67,7 +67,7 @@ class Sparse(NamedTuple):
 
 def check_l0_strengths(l0_strengths: Iterable[float | int]) -> list[float]:
     """λ as floats. Raises ValueError outside (0, 1]."""
-    strengths = [float(l0_strength) for l0_strength in l0_strengths]
+    strengths = list(map(float, l0_strengths))
     if not all(0 < l0_strength <= 1 for l0_strength in strengths):
         raise ValueError(f"l0_strengths (λ) must lie in (0, 1], found {strengths}")
     return strengths
@@ -195,7 +195,8 @@ def welch(
     A dimension that is constant within each class has t = ±∞ and p = 0 if the two constants differ, and otherwise t = 0
     and p = 1.
     """
-    good, bad = (values.astype(np.float64, copy=False) for values in (good, bad))
+    good = good.astype(np.float64, copy=False)
+    bad = bad.astype(np.float64, copy=False)
     varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
     difference = good[0] - bad[0]
     t = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))

@@ -25,13 +25,12 @@ def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " groups
     """For each group of test pairs, the share of sentences that an L2 logistic regression (C = 1) on word counts gets
     right; a probe must beat this to be informative.
     """
-    columns = ["sentence_good", "sentence_bad"]
-    sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
+    sentences = pairs[["sentence_good", "sentence_bad"]]
+    train = sentences.iloc[split.train].to_numpy().ravel(order="F")
+    test = sentences.iloc[split.test].to_numpy().ravel(order="F")
     words = CountVectorizer(token_pattern=r"\S+")
-    X = words.fit_transform(sides[0])
-    X_test = words.transform(sides[1])
-    y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
-    right = LogisticRegression(max_iter=1_000).fit(X, y).predict(X_test) == y_test
+    fitted = LogisticRegression(max_iter=1_000).fit(words.fit_transform(train), np.repeat([1, 0], len(train) // 2))
+    right = fitted.predict(words.transform(test)) == np.repeat([1, 0], len(test) // 2)
     return by_group(reduce(right.astype(np.float64), "(side pair) -> 1 pair", "mean", side=2), [split])[0]
 
 
@@ -89,7 +88,8 @@ class Group:
         part = copy(self)
         part.tasks = [self.tasks[task] for task in numbers]
         part.splits = [self.splits[task] for task in numbers]
-        part.X, part.X_test = (x[list(numbers)] for x in (self.X, self.X_test))
+        part.X = self.X[list(numbers)]
+        part.X_test = self.X_test[list(numbers)]
         return part
 
     def labels(self, n: int, control: Control = "none", seed: int = 0) -> Float[Tensor, " samples"]:
@@ -123,14 +123,16 @@ class Group:
         """One row per task: the accuracies on test sentences and on pairs, each with a 95 % interval
         (`share_interval`), and on validation sentences."""
         n_open = (weight != 0).sum(1).cpu().numpy()
-        columns |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
-        columns |= {"open_fraction": n_open / self.d, "rms": self.rms}
+        columns.update(task=self.tasks, seed=seed, control=control, n_test=2 * self.n_test, n_open=n_open)
+        columns.update(open_fraction=n_open / self.d, rms=self.rms)
         columns["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
         tested = self._hits(self.X_test, weight, control, seed)
         for name, of_pairs, sentences in zip(("accuracy", "pair_accuracy"), tested, (2, 1), strict=True):
             values = by_group(of_pairs, self.splits)
             low, high = share_interval(values, sentences=sentences)
-            columns |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
+            columns[name] = values.mean(1)
+            columns[f"{name}_low"] = low
+            columns[f"{name}_high"] = high
         return pd.DataFrame(columns)
 
     def _hits(
@@ -155,10 +157,9 @@ def by_group(
     values: Float[np.ndarray, "tasks pairs *more"], splits: Sequence[Split]
 ) -> Float[np.ndarray, "tasks groups *more"]:
     """The means of values of test pairs over each group of pairs that share sentences."""
-    means = [
-        (np.add.reduceat(of_task, split.starts).T / split.sizes).T
-        for of_task, split in zip(values, splits, strict=True)
-    ]
+    means = []
+    for of_task, split in zip(values, splits, strict=True):
+        means.append((np.add.reduceat(of_task, split.starts).T / split.sizes).T)
     return np.stack(means)
 
 

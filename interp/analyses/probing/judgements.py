@@ -47,7 +47,8 @@ def judged(
     table = yield from sentence_scores.passes(model, both, whole_words=whole_words, bos=bos)
     good, bad = np.split(table[names].to_numpy(), 2)
     columns = {"task": usable["UID"].to_numpy(), "pair": np.flatnonzero(used), "group": group[used]}
-    return pd.DataFrame(columns | dict(zip(names, (good > bad).astype(float).T, strict=True)))
+    columns.update(zip(names, (good > bad).astype(float).T, strict=True))
+    return pd.DataFrame(columns)
 
 
 def judged_cost(size: Shape, longest: int) -> list[Pass]:

@@ -72,7 +72,8 @@ def section(study: ProbingStudy) -> Section:
         f"Probes compared at state {state}": study.differences,
     }
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
-    tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at_state.items()}
+    for title, table in at_state.items():
+        tables[title] = table[table["state"] == state].drop(columns="state")
     contexts = {}
     if not study.contexts.empty:
         read = study.neurons_read.head(_MOST_NEURONS)
@@ -124,13 +125,12 @@ def _hard_tasks(study: ProbingStudy) -> str:
     if not len(hard):
         return ""
     means, _ = averaged(hits[hits["task"].isin(hard)], [], study.phenomenon_of)
-    accuracies = {
-        row["probe"]: f"{row['accuracy']:.3f} {within(row['low'], row['high'], '{:.3f}')}"
-        for row in means.to_dict("records")
-    }
+    accuracies = dict.fromkeys(names, "none")
+    for row in means.to_dict("records"):
+        accuracies[row["probe"]] = f"{row['accuracy']:.3f} {within(row['low'], row['high'], '{:.3f}')}"
     where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g}"
-    words, dense, untrained = (accuracies.get(name, "none") for name in names)
-    return f"{where} ({words}) dense probes get {dense}, those of the untrained model {untrained}."
+    probes = f"dense probes get {accuracies['dense']}, those of the untrained model {accuracies['dense_untrained']}"
+    return f"{where} ({accuracies['bag_of_words']}) {probes}."
 
 
 def _worth(study: ProbingStudy) -> str:
@@ -153,8 +153,9 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     for name, study in studies.items():
         table = study.by_state.set_index("state")
         state = study.provenance["state"]
-        tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
-        rows[name] = tested | table.loc[state].to_dict()
+        rows[name] = {"n_tasks": len(study.tasks), "state": state}
+        rows[name]["model_accuracy"] = study.tasks["model_accuracy"].mean()
+        rows[name].update(table.loc[state].to_dict())
         depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
     common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
     numbers = numbers_of(rows)
@@ -169,6 +170,6 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
     draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
     for name, style in run_styles(list(tables)).items():
-        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        dotted = dict(CHANCE, name=style["name"], color=style["color"])
         add_series(out, tables[name]["bag_of_words"].round(4), dotted, legend=False, hoverinfo="skip")
     return out

@@ -42,7 +42,7 @@ class Probe:
     @property
     def dims(self) -> list[int]:
         """The neurons that the probe reads."""
-        return [int(dim) for dim in np.flatnonzero(self.direction)]
+        return np.flatnonzero(self.direction).tolist()
 
     def score(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
         """The score of each state, in float64."""
@@ -67,7 +67,8 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
     neurons = found.neurons
     part = neurons[(neurons["task"] == task) & (neurons["state"] == state)].sort_values("dim")
     if part.empty:
-        tasks, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
+        tasks = ", ".join(map(str, neurons["task"].unique()))
+        states = ", ".join(map(str, neurons["state"].unique()))
         raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {tasks}; states {states}")
     check_neurons(part)
     scale = part["scale"].to_numpy(dtype=np.float64)

@@ -64,10 +64,9 @@ class Sentences:
             raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
         before, after = frame(model, bos).alone
         self.before = len(before)
-        lengths = [len(row) - len(before) - len(after) for row in self.rows]
-        self.starts = np.concatenate([[0], np.cumsum(lengths)])
-        contents = (row[len(before) : len(row) - len(after)] for row in self.rows)
-        self.ids = np.concatenate([np.array(ids) for ids in contents])
+        contents = [row[len(before) : len(row) - len(after)] for row in self.rows]
+        self.starts = np.concatenate([[0], np.cumsum(list(map(len, contents)))])
+        self.ids = np.concatenate(list(map(np.array, contents)))
         self.unknown = self.ids == unknown_id(self.tokenizer)
         encoded = encode(self.tokenizer, self.texts)
         counted = Counted.of(np.concatenate(encoded), self.tokenizer).checked(self.tokenizer, "the sentences")
@@ -109,7 +108,7 @@ class Sentences:
         }  # fmt: skip
 
     def _read(self) -> Iterator[Batch]:
-        lengths = np.array([len(row) for row in self.rows])
+        lengths = np.array(list(map(len, self.rows)))
         for chosen in self._together(lengths):
             batch = self._masked(chosen) if self.encoder else Batch.of([self.rows[i] for i in chosen])
             numbers = torch.from_numpy(chosen).repeat_interleave(len(batch.tokens) // len(chosen))
@@ -123,7 +122,8 @@ class Sentences:
             for length in dict.fromkeys(lengths[order].tolist()):
                 alike = order[lengths[order] == length]
                 size = max(1, TOKENS_AT_ONCE // (length * (length - 2)))
-                yield from (alike[start : start + size] for start in range(0, len(alike), size))
+                for start in range(0, len(alike), size):
+                    yield alike[start : start + size]
             return
         limit = TOKENS_AT_ONCE if view(self.model).starts_within else LOGITS_AT_ONCE // self.model.W_U.shape[1]
         for chosen in together(order, lambda i: int(lengths[i]), limit):
@@ -139,7 +139,8 @@ class Sentences:
         if self.words is not None:
             words = torch.tensor([self.words[i] for i in chosen])
             hidden = (words[:, :, None] == words[:, None, :]).triu() | here
-        read, masked = (torch.nn.functional.pad(places.flatten(0, 1), (1, 1)) for places in (here, hidden))
+        read = torch.nn.functional.pad(here.flatten(0, 1), (1, 1))
+        masked = torch.nn.functional.pad(hidden.flatten(0, 1), (1, 1))
         plain = Batch.of(ids.repeat(length, 0))
         tokens = plain.tokens.masked_fill(masked, self.tokenizer.mask_token_id)
         return replace(plain, tokens=tokens, read=read, targets=plain.tokens.where(read, -1))
@@ -321,7 +322,7 @@ def scored(sentences: Sentences) -> Passes[pd.DataFrame]:
     table = pd.DataFrame({"sentence": sentences.texts})
     table["n_tokens"] = sentences.summed(sentences.scored)
     table["n_unknown"] = sentences.summed(sentences.unknown)
-    table["n_characters"] = [len(text) for text in sentences.texts]
+    table["n_characters"] = list(map(len, sentences.texts))
     table["n_bytes"] = [len(text.encode()) for text in sentences.texts]
     table["sum"] = sentences.summed(np.where(sentences.scored, observer.log_probabilities, 0.0))
     for unit in ("token", "character", "byte"):
@@ -383,8 +384,8 @@ def word_surprisal(
         of_tokens = -log_p[encoded.starts[number] : encoded.starts[number + 1]]
         counts = np.bincount(regions, minlength=len(parts))
         surprisal = np.bincount(regions, of_tokens, minlength=len(parts))
-        numbered = {"sentence": number, "word": range(len(parts)), "text": [part.strip() for part in parts]}
-        tables.append(pd.DataFrame(numbered | {"n_tokens": counts, "surprisal": surprisal}))
+        columns = {"sentence": number, "word": range(len(parts)), "text": list(map(str.strip, parts))}
+        tables.append(pd.DataFrame(dict(columns, n_tokens=counts, surprisal=surprisal)))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -401,7 +402,10 @@ def _words(sentences: Sentences, number: int) -> list[str]:
     text = sentences.texts[number]
     if cuts_words(sentences.tokenizer):
         alignment = sentences.aligned[number]
-        ends = [*{word: end for word, (_, end) in zip(alignment.words, alignment.offsets, strict=True)}.values()]
+        last = {}
+        for word, (_, end) in zip(alignment.words, alignment.offsets, strict=True):
+            last[word] = end
+        ends = list(last.values())
     else:
         ends = [match.end() for match in re.finditer(r"\S+", text)]
     return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
@@ -410,7 +414,7 @@ def _words(sentences: Sentences, number: int) -> list[str]:
 def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.ndarray, " token"]:
     """The region that each token of a sentence belongs to, ignoring the spaces before it."""
     text = sentences.texts[number]
-    ends = np.cumsum([len(part) for part in parts])
+    ends = np.cumsum(list(map(len, parts)))
     regions = []
     for start, end in sentences.aligned[number].offsets:
         first = start + len(text[start:end]) - len(text[start:end].lstrip())

@@ -82,8 +82,9 @@ def transfer(
             seeds = [seed] * len(l0_strengths)
             sparse = fit_sparse(group.X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
             fitted.insert(0, sparse.coefficients.double())
-        probes |= dict(zip(subset, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
-    directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
+        probes.update(zip(subset, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
+    directions = np.stack([probes[task][0] for task in splits], axis=1)
+    offsets = np.stack([probes[task][1] for task in splits], axis=1)
     measured = [_measured(vectors, split, directions, offsets) for split in splits.values()]
     accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
     return rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy)[TRANSFER]
@@ -98,17 +99,21 @@ def transfer_of_words(collected: States) -> pd.DataFrame:
     pairs = collected.pairs
     splits = split_tasks(pairs, rows=collected.rows)
     words = CountVectorizer(token_pattern=r"\S+").fit(sentences_of(pairs))
-    good, bad = (words.transform(pairs[side]) for side in ("sentence_good", "sentence_bad"))
+    good = words.transform(pairs["sentence_good"])
+    bad = words.transform(pairs["sentence_bad"])
     fits = []
     for split in splits.values():
         n = len(split.train)
         X = sparse_arrays.vstack([good[split.train], bad[split.train]])
         fits.append(LogisticRegression(max_iter=1_000).fit(X, np.repeat([1, 0], n)))
-    directions, offsets = (np.concatenate([getattr(fit, part) for fit in fits]) for part in ("coef_", "intercept_"))
+    directions = np.concatenate([fit.coef_ for fit in fits])
+    offsets = np.concatenate([fit.intercept_ for fit in fits])
     rows = []
     for task, split in splits.items():
-        scores = [side[split.test] @ directions.T + offsets for side in (good, bad)]
-        accuracy, pair_accuracy = by_group(np.stack(hits(*scores)), [split, split]).mean(1)
+        good_scores = good[split.test] @ directions.T + offsets
+        bad_scores = bad[split.test] @ directions.T + offsets
+        right = np.stack(hits(good_scores, bad_scores))
+        accuracy, pair_accuracy = by_group(right, [split, split]).mean(1)
         columns = {"train_task": list(splits), "test_task": task, "accuracy": accuracy, "pair_accuracy": pair_accuracy}
         rows.append(pd.DataFrame(columns))
     table = pd.concat(rows, ignore_index=True).assign(method="bag_of_words")
@@ -208,8 +213,8 @@ def general(
     sets["n_tasks"] = sets["seen"].map(np.sum)
     rows = _kinds([l0_strength]).merge(sets.join(categories, on="task"), how="cross")
     chosen = [split.train[:_PAIRS_A_TASK] for split in splits.values()]
-    owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
-    used = torch.from_numpy(np.stack([seen[owner] for seen in sets["seen"]], 1))
+    owner = np.tile(np.repeat(np.arange(len(splits)), list(map(len, chosen))), 2)
+    used = torch.from_numpy(np.stack(sets["seen"].tolist(), 1)[owner])
     numbers = np.concatenate(chosen)
     everything = {"": Split(numbers, numbers[:1], numbers[:1], np.ones(1, dtype=int))}
     vectors = collected.load(state)
@@ -222,7 +227,7 @@ def general(
     ).coefficients.double()  # fmt: skip
     dense = [fit_dense(X[:, seen], y[:, seen]) for seen in used.T.to(X.device)]
     fitted = torch.cat([sparse, *dense], 1)
-    directions, offsets = (part[0] for part in group.unscaled(fitted))
+    (directions,), (offsets,) = group.unscaled(fitted)
     measured = np.zeros((2, len(rows)))
     for task, split in splits.items():
         of_task = (rows["task"] == task).to_numpy()
@@ -240,8 +245,10 @@ def _left_out(categories: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray,
         other = np.arange(len(categories)) != number
         sets = {"others": other}
         if field:
-            sets |= {"same_field": other & (fields == field), "other_fields": other & (fields != field)}
+            sets.update(same_field=other & (fields == field), other_fields=other & (fields != field))
         if term:
             sets["same_term"] = other & (terms == term)
-        rows += [(task, name, seen) for name, seen in sets.items() if seen.any()]
+        for name, seen in sets.items():
+            if seen.any():
+                rows.append((task, name, seen))
     return rows

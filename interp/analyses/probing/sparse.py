@@ -87,7 +87,8 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         if self.method == "l0":
             Z = self._standardised(X)
             fitted = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
-            self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (fitted.gate, fitted.coefficients))
+            self.gate_ = fitted.gate[0, 0].double().numpy()
+            self.coef_ = fitted.coefficients[0, 0].double().numpy()
         elif self.method in ("topk", "dense"):
             chosen = np.ones(d, dtype=bool)
             if self.method == "topk":

@@ -139,14 +139,15 @@ def collect(
     rows = state_rows(model, sentences, position, bos=bos)
     tokenizer = tokenizer_of(model)
     counted = Counted.of(np.concatenate(encode(tokenizer, sentences)), tokenizer)
-    settings = {
+    settings: dict[str, Any] = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
         "states": list(names), "position": position, "bos": settled_bos(model, bos),
-        **frame_of(model, rows[0], position, bos),
-        "unknown_share": counted.checked(tokenizer, "the sentences").share, "active_hooks": active_hooks(model),
     }  # fmt: skip
+    settings.update(frame_of(model, rows[0], position, bos))
+    settings["unknown_share"] = counted.checked(tokenizer, "the sentences").share
+    settings["active_hooks"] = active_hooks(model)
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > _MOST:
         raise ValueError(f"the states take {size / 1e9:.1f} GB, and memory is for {_MOST / 1e9:.1f}; give a directory")
@@ -157,11 +158,12 @@ def collect(
             tokens = LargestTokens(model, names, width) if largest else None
             vectors = _read(model, rows, names, position, bar, tokens)
             return replace(collected, tokens=tokens, _kept={state: _by_pair(vectors[str(state)]) for state in names})
-        run = identity(model, states=settings, largest=largest)
+        described = dict(identity(model, states=settings, largest=largest))
         shards = []
         for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
             path = local_path(directory) / f"states-{number:05d}.safetensors"
-            shards.append(Checkpoint(path, run | {"first sentence": start}))
+            described["first sentence"] = start
+            shards.append(Checkpoint(path, dict(described)))
             part = rows[start : start + SENTENCES_PER_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
                 tokens = LargestTokens(model, names, width) if largest else None
@@ -201,9 +203,12 @@ def _read(
     the next call resumes from it."""
     stored, done = ({}, 0) if shard is None else shard.load()
     token_state = {} if tokens is None else tokens.state
-    token_state |= {name: stored.pop(name) for name in token_state if name in stored}
+    for name in token_state:
+        if name in stored:
+            token_state[name] = stored.pop(name)
     empty = torch.zeros(len(rows), model.cfg.d_model, dtype=stored_type(model.W_U.dtype, position))
-    vectors = {str(state): empty.clone() for state in names} | stored
+    vectors = {str(state): empty.clone() for state in names}
+    vectors.update(stored)
     start = done
     hooks = hooks_of_others(model)
     try:
@@ -222,12 +227,12 @@ def _read(
     except KeyboardInterrupt:
         if shard is not None and done != start:
             with uninterrupted():
-                shard.save(vectors | token_state, done)
+                shard.save(dict(vectors, **token_state), done)
         raise
     for state, values in vectors.items():
         _check_finite(values.float().numpy(), state)
     if shard is not None:
-        shard.save(vectors | token_state)
+        shard.save(dict(vectors, **token_state))
     return vectors
 
 

@@ -152,10 +152,10 @@ def sweep(
     if not numbers:
         raise ValueError("states is empty; name at least one state, or leave it out for all of them")
     steps = whole_number(steps, "steps", least=1)
-    parameters = {"tasks": list(splits), **options, "scaling": scaling, "steps": steps}
+    parameters = dict(tasks=list(splits), **options, scaling=scaling, steps=steps)
     words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
     bag_of_words = {task: float(right.mean()) for task, right in words.items()}
-    settings = {"states": collected.settings, **parameters, "bag_of_words": bag_of_words}
+    settings = dict(states=collected.settings, **parameters, bag_of_words=bag_of_words)
     checkpoints = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
     unfinished = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint in checkpoints.values())
     bases = {control == "rotation" for control in options["controls"]}
@@ -163,13 +163,15 @@ def sweep(
     with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
         make = partial(_tables, collected, splits, words, settings, bar.update)
         parts = kept_each([(checkpoint, partial(make, state)) for state, checkpoint in checkpoints.items()])
-    merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
+    merged = {}
+    for name in _COLUMNS:
+        merged[name] = pd.concat([part[name] for part in parts], ignore_index=True)
     if scaling != "standard":
         _warn_of_closed_gates(merged["probes"], merged["neurons"])
-    of_states = ("weight_hash", "position", "begins_with", "read_at")
-    origin = {key: collected.settings.get(key) for key in of_states}
-    origin["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
-    return Sweep(provenance=parameters | origin, **merged)
+    for name in ("weight_hash", "position", "begins_with", "read_at"):
+        parameters[name] = collected.settings.get(name)
+    parameters["pair_counts"] = used_pairs(collected.pairs, collected.rows).counts
+    return Sweep(provenance=parameters, **merged)
 
 
 def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
@@ -184,10 +186,12 @@ def checked_options(width: float = math.inf, **lists: Any) -> dict[str, Any]:
     for name in ("l0_strengths", "seeds"):
         if not options[name]:
             raise ValueError(f"{name} is empty; give at least one")
-    seeds, ks = [check_seed(seed) for seed in options["seeds"]], [whole_number(k, "k") for k in options["ks"]]
+    seeds = [check_seed(seed) for seed in options["seeds"]]
+    ks = [whole_number(k, "k") for k in options["ks"]]
     if "topk" in options["methods"] and not all(1 <= k <= width for k in ks):
         raise ValueError(f"ks must be {'1 or more' if width == math.inf else f'1 … {width}'} dimensions, found {ks}")
-    return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
+    options.update(l0_strengths=check_l0_strengths(options["l0_strengths"]), ks=ks, seeds=seeds)
+    return options
 
 
 def check_scaling(scaling: str) -> None:
@@ -275,7 +279,9 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
             yield "probes", group.rows(weight[:, i], control, method="dense")
             yield "hits", _right(group, SHOWN["dense", control], group.right(weight[:, i], control))
     if "topk" in methods:
-        for basis in [control for control in controls if control != "flip"]:
+        for basis in controls:
+            if basis == "flip":
+                continue
             order = ranked(group)
             for k in settings["ks"]:
                 weight = dense_on(group, order[:, :k])
@@ -297,7 +303,9 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
     fitted = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
     for i, (control, l0_strength, seed) in enumerate(columns):
         yield "probes", group.rows(fitted.coefficients[:, i], control, seed, method="l0", l0_strength=l0_strength)
-    for control in [control for control in controls if control != "flip"]:
+    for control in controls:
+        if control == "flip":
+            continue
         mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown_strength)]
         right = np.mean([group.right(fitted.coefficients[:, i]) for i in mine], axis=0)
         yield "hits", _right(group, SHOWN["l0", control], right)
@@ -305,17 +313,18 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
         gates, weights = fitted.gate.cpu().numpy(), fitted.weight.cpu().numpy()
         p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
-        values = {"t": group.t, "p_adjusted": p_adjusted}
-        values |= {"gate": gates[:, plain[shown_strength]], "weight": weights[:, plain[shown_strength]]}
-        values |= {"mean": group.mean, "scale": group.spread}
+        values = {
+            "t": group.t, "p_adjusted": p_adjusted, "gate": gates[:, plain[shown_strength]],
+            "weight": weights[:, plain[shown_strength]], "mean": group.mean, "scale": group.spread,
+        }  # fmt: skip
         where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
         flat = {name: part.ravel() for name, part in values.items()}
         yield "neurons", pd.DataFrame(flat, index=where).reset_index()
         ranks = stats.rankdata(np.abs(group.t), axis=1)  # |t| itself may be infinite
-        tables = [
-            pd.DataFrame({"task": group.tasks, "l0_strength": l0_strength} | _agreement(ranks, gates[:, column]))
-            for l0_strength, column in plain.items()
-        ]
+        tables = []
+        for l0_strength, column in plain.items():
+            measures = _agreement(ranks, gates[:, column])
+            tables.append(pd.DataFrame(dict(task=group.tasks, l0_strength=l0_strength, **measures)))
         yield "agreement", pd.concat(tables, ignore_index=True)
 
 

@@ -17,13 +17,12 @@ TWINS = 3
 UNTRAINED = ["task", "state", "probe", "control", "draw", "accuracy"]
 _PROBES = ["dense", "l0", "topk"]
 BY_STATE = {name: kind for kind, name in SHOWN.items()}
-BY_STATE |= {f"{name}_untrained": (BY_STATE[name][0], "untrained") for name in _PROBES}
+for _name in _PROBES:
+    BY_STATE[f"{_name}_untrained"] = (BY_STATE[_name][0], "untrained")
 """The method and the control of each probe in `by_state`."""
-_COMPARED = [
-    *((probe, "bag_of_words") for probe in _PROBES),
-    *((probe, f"{probe}_untrained") for probe in _PROBES),
-    *((probe, f"{probe}_rotated") for probe in ("l0", "topk")),
-]
+_COMPARED = [(probe, "bag_of_words") for probe in _PROBES]
+_COMPARED += [(probe, f"{probe}_untrained") for probe in _PROBES]
+_COMPARED += [("l0", "l0_rotated"), ("topk", "topk_rotated")]
 
 
 def largest_k(probes: pd.DataFrame) -> float:
@@ -39,7 +38,9 @@ def by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[st
         ks = [max(chosen["ks"])]
     if "random" in methods:
         ks = sorted({n_top(width), *ks})
-    fitted = [*(method for method in ("l0", "dense") if method in methods), *(["topk"] if ks else [])]
+    fitted = [method for method in ("l0", "dense") if method in methods]
+    if ks:
+        fitted.append("topk")
     return {"methods": fitted, "controls": ["none"], "l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
 
 
@@ -59,10 +60,9 @@ def beside(trained: Sweep, fresh: Sweep, phenomena: Mapping[Any, Any]) -> dict[s
 
 def of_twins(trained: Sweep, fresh: Sequence[Sweep], state: int) -> pd.DataFrame:
     """The table `untrained`: the accuracy at a state of the model's own probes, and of those of untrained models."""
-    tables = [
-        ("none", 0, trained.hits),
-        *(("untrained", draw, _of_equal_k(trained, sweep)) for draw, sweep in enumerate(fresh)),
-    ]
+    tables = [("none", 0, trained.hits)]
+    for draw, sweep in enumerate(fresh):
+        tables.append(("untrained", draw, _of_equal_k(trained, sweep)))
     rows = []
     for control, draw, hits in tables:
         means = hits[hits["state"] == state].groupby("task", sort=False)[_PROBES].mean()

@@ -38,16 +38,18 @@ def sink_dims(
     sinks = heads.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
     rows: list[Any] = []
     if gaps is not None and key_class in gaps.arrays.indexes["key_class"]:
-        marked = {"outlier": outliers[["state", "dim"]], "massive": massive[["state", "dim"]]}
-        sets = {name: set(table.itertuples(index=False, name=None)) for name, table in marked.items()}
+        is_outlier = set(outliers[["state", "dim"]].itertuples(index=False, name=None))
+        is_massive = set(massive[["state", "dim"]].itertuples(index=False, name=None))
         for layer, head in sinks.itertuples(index=False, name=None):
             part = gaps.arrays.sel(layer=layer, head=head, key_class=key_class)
-            values = {name: part[name].to_numpy() for name in ("gap", "share", "abs_share")}
-            largest = np.argsort(-np.abs(values["gap"]), kind="stable")[:_SHOWN]
-            for rank, dim in enumerate(part["dim"].to_numpy()[largest].tolist(), 1):
-                of_dim = (values[name][largest[rank - 1]] for name in values)
-                marks = ((layer, dim) in sets[name] for name in sets)
-                rows.append((layer, head, key_class, dim, *of_dim, rank, *marks))
+            gap = part["gap"].to_numpy()
+            share = part["share"].to_numpy()
+            abs_share = part["abs_share"].to_numpy()
+            dims = part["dim"].to_numpy().tolist()
+            for rank, place in enumerate(np.argsort(-np.abs(gap), kind="stable")[:_SHOWN], 1):
+                dim = dims[place]
+                marks = ((layer, dim) in is_outlier, (layer, dim) in is_massive)
+                rows.append((layer, head, key_class, dim, gap[place], share[place], abs_share[place], rank, *marks))
     kinds = dict.fromkeys(["gap", "share", "abs_share"], "float64")
     kinds.update(dict.fromkeys(["outlier", "massive"], "bool"))
     kinds.update(dict.fromkeys(["layer", "head", "dim", "rank"], "int64"), key_class="object")

@@ -59,10 +59,10 @@ def sink_positions(study: SinkStudy) -> Figure:
     layers = table["layer"].unique()
     for colour, (layer, part) in zip(ramp(len(layers))[::-1], table.groupby("layer"), strict=True):
         style = {"name": f"block {layer}", "color": colour, "symbol": "circle"}
-        low_high = error_bars(
-            *(part.set_index("position")[f"attention{end}"].round(4) for end in ("", "_low", "_high"))
-        )
-        means = part.set_index("position")["attention"].round(4)
+        by_position = part.set_index("position")
+        ends = by_position[["attention", "attention_low", "attention_high"]].round(4)
+        low_high = error_bars(ends["attention"], ends["attention_low"], ends["attention_high"])
+        means = ends["attention"]
         add_series(out, means, style, hover="position %{x}<br>%{y:.3f}", error_y=low_high)
     uniform = table.groupby("position", sort=False)["uniform"].mean().round(4)
     add_series(out, uniform, dict(CHANCE, name="uniform"), hover="position %{x}<br>%{y:.3f}")

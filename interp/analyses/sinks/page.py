@@ -51,9 +51,9 @@ def section(study: SinkStudy) -> Section:
 
 
 def sides(studies: Mapping[str, SinkStudy]) -> Sides:
-    rows: dict[str, dict[Any, Any]] = {
-        name: study.measures.set_index("measure")["value"].to_dict() for name, study in studies.items()
-    }
+    rows: dict[str, dict[Any, Any]] = {}
+    for name, study in studies.items():
+        rows[name] = study.measures.set_index("measure")["value"].to_dict()
     numbers = numbers_of(rows)
     summary = extremes("The sink rate of the first position", numbers["rate"], "{:.3f}")
     return Sides(DEFINITIONS, numbers, {"rates": _rates(studies)}, summary)

@@ -70,18 +70,23 @@ class MassiveWriters(Observer):
         [[5, 0, 'embeddings', 20]]
     """
 
-    axes: ClassVar = {"rows": "groups", "count": "2 d_model", "height": "groups 2 d_model"}
-    axes |= {"added": "groups 2 components d_model", "unexplained": ""}
+    axes: ClassVar = {
+        "rows": "groups",
+        "count": "2 d_model",
+        "height": "groups 2 d_model",
+        "added": "groups 2 components d_model",
+        "unexplained": "",
+    }
 
     def __init__(self, model: Model) -> None:
         if reason := why_no_writers(model):
             raise ValueError(f"this model has no writers of massive activations: {reason}")
         super().__init__(model.W_U.device, n_ctx=int(model.cfg.n_ctx))
         self.model = model
-        layers = range(model.cfg.n_layers)
         self.parts = [site for site in _PARTS if hook_name(model, site, 0) in model.hook_dict]  # not all have MLPs
         self.components = [_Component("earlier", None), _Component("embeddings", None)]
-        self.components += [_Component(_PARTS[site], layer) for layer in layers for site in self.parts]
+        for layer in range(model.cfg.n_layers):
+            self.components += [_Component(_PARTS[site], layer) for site in self.parts]
         self.add_states(model.cfg, components=len(self.components))
 
     def hooks(self, batch: Batch) -> Recipe:
@@ -100,7 +105,8 @@ class MassiveWriters(Observer):
         column = _EMBEDDINGS + 1 + layer * len(parts)
         added = dict(enumerate(parts, column))
         followed.add(added)
-        followed.take(large_values(batch, layer + 1, after), after, {_EARLIER: before, **added})
+        added[_EARLIER] = before
+        followed.take(large_values(batch, layer + 1, after), after, added)
         if layer == self.model.cfg.n_layers - 1:
             self._add_tracked(batch, followed)
 
@@ -137,7 +143,7 @@ class MassiveWriters(Observer):
         read = rows > 0
         height = self.state["height"][read][:, later, dims, None]
         added = self.state["added"][read][:, later, :, dims].movedim(0, 1)  # [group, activation, component]
-        sums = [values.cpu().numpy() for values in (added, height)]
+        sums = [added.cpu().numpy(), height.cpu().numpy()]
         interval = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
         count = self.state["count"][later, dims]
         mean = (added.sum(0) / count[:, None]).cpu().numpy()
@@ -146,8 +152,9 @@ class MassiveWriters(Observer):
         for number, (is_later, dim, n) in enumerate(zip(later.tolist(), dims.tolist(), count.tolist(), strict=True)):
             where = dim, is_later, last if is_later else 0
             for place in np.flatnonzero(mean[number]):
-                shares = (values[number, place] for values in (interval.value, interval.low, interval.high))
-                table.append((*where, *self.components[place], mean[number, place], *shares, int(n)))
+                cell = (number, place)
+                shares = (interval.value[cell], interval.low[cell], interval.high[cell])
+                table.append((*where, *self.components[place], mean[cell], *shares, int(n)))
         return _typed(table)
 
 
@@ -193,9 +200,8 @@ class _Followed:
         new = place[~torch.isin(place, self.place)]
         seen = len(self.place)
         self.place = torch.cat([self.place, new])
-        self.added, self.until = (
-            torch.cat([record, record.new_zeros(len(new), record.shape[1])]) for record in (self.added, self.until)
-        )
+        self.added = torch.cat([self.added, self.added.new_zeros(len(new), self.added.shape[1])])
+        self.until = torch.cat([self.until, self.until.new_zeros(len(new), self.until.shape[1])])
         self.height = torch.cat([self.height, self.height.new_zeros(len(new))])
         for component, part in parts.items():
             self.added[seen:, component] = part.reshape(-1)[new].to(self.added)

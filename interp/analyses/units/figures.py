@@ -1,5 +1,6 @@
 """Figures of units that tell good sentences from bad."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ def unit_consistency(study: UnitStudy) -> Figure:
     for kind, part in pd.concat([table, null]).groupby("control", sort=False):
         look = _LOOK[str(kind)]
         points: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
-        points |= {"marker": {"size": 4, "opacity": 0.6, "color": look["color"]}, "text": part["task"].map(spaced)}
+        points["marker"] = {"size": 4, "opacity": 0.6, "color": look["color"]}
+        points["text"] = part["task"].map(spaced)
         names = part["of"].map(KINDS)
         out.add_box(x=names, y=part["overlap"].round(4), name=look["name"], hovertemplate=_HOVER, **points)
     return out.update_layout(boxmode="group").update_yaxes(rangemode="tozero")
@@ -84,13 +86,17 @@ def shared_units(study: UnitStudy, of: str = "residual") -> Figure:
     rows = rows[rows["control_a"] == "none"]
     wide = rows.pivot(index="task_a", columns=["control_b", "task_b"], values="overlap")
     tasks = diagonal.loc[diagonal["control"] == "none", "task"].tolist()
-    columns = [(kind, task) for kind in _SWAPPED for task in tasks if (kind, task) in wide]
-    names = [spaced(task) + _SWAPPED[kind] for kind, task in columns]
+    columns = []
+    names = []
+    for kind, name in product(_SWAPPED, tasks):
+        if (kind, name) in wide:
+            columns.append((kind, name))
+            names.append(spaced(name) + _SWAPPED[kind])
     grid = wide.loc[tasks, columns].set_axis(names, axis=1).rename(index=spaced)
     out = figure("Units that tasks share", "", "", subtitle=f"{KINDS[of]}: share of the top 1 % in common")
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0)
     for behind in range(len(tasks), len(columns), len(tasks)):
-        out.add_vline(x=behind - 0.5, line=style.THIN | {"color": style.INK})
+        out.add_vline(x=behind - 0.5, line=dict(style.THIN, color=style.INK))
     out.update_xaxes(tickangle=-45, tickfont_size=9, showgrid=False)
     out.update_yaxes(tickfont_size=9, showgrid=False)
     return out.update_layout(height=520, meta={"least_width": 640})
@@ -183,5 +189,5 @@ def pair_similarity(study: UnitStudy) -> Figure:
     }  # fmt: skip
     for name, (part, measure, look) in lines.items():
         means = part.groupby("at")[measure].mean().round(4)
-        add_series(out, means, look | {"name": name}, hover="state %{x}: %{y:.3f}")
+        add_series(out, means, dict(look, name=name), hover="state %{x}: %{y:.3f}")
     return out.update_yaxes(zeroline=True, zerolinecolor=style.GREY)

@@ -67,7 +67,8 @@ def unit_findings(tables: Mapping[str, pd.DataFrame], phenomena: Mapping[Any, An
 
 def _consistent(part: pd.DataFrame, kind: str, phenomena: Mapping[Any, Any]) -> Finding:
     units = Units.of(part["task"].tolist(), phenomena)
-    overlap, null = (part[name].to_numpy(dtype=np.float64) for name in ("overlap", "null"))
+    overlap = part["overlap"].to_numpy(dtype=np.float64)
+    null = part["null"].to_numpy(dtype=np.float64)
     shares = [printed(units.means(values).mean(), "{:.3f}") for values in (overlap, null)]
     claim = f"they do so more than chance on {(part['p'] <= _LEVEL).sum()} of {count(len(part), 'task')} (p ≤ .05)"
     return judged_over(
@@ -95,9 +96,12 @@ def _with_controls(
 ) -> Iterator[tuple[str, Float[np.ndarray, " tasks"], Float[np.ndarray, " tasks"], Units]]:
     """For each kind of control, a measure of the tasks that have it, and of their controls."""
     wide = table.pivot(index="task", columns="control", values=measure)
-    for kind in (kind for kind in SWAPPED if kind in wide):
+    for kind in SWAPPED:
+        if kind not in wide:
+            continue
         rows = wide.dropna(subset=["none", kind])
-        grammar, control = (rows[name].to_numpy(dtype=np.float64) for name in ("none", kind))
+        grammar = rows["none"].to_numpy(dtype=np.float64)
+        control = rows[kind].to_numpy(dtype=np.float64)
         yield kind, grammar, control, Units.of(rows.index.tolist(), phenomena)
 
 
@@ -123,8 +127,8 @@ def _matrix(
 ) -> Float[np.ndarray, "tasks tasks"]:
     """Overlaps of tasks (rows) with tasks, or with the controls of tasks; NaN on the diagonal of the first."""
     part = shared_units[shared_units["of"] == "residual"]
-    turned = part.rename(columns={f"{name}_a": f"{name}_b" for name in ("task", "control")} | {
-        f"{name}_b": f"{name}_a" for name in ("task", "control")})  # fmt: skip
+    turned = part.rename(columns={"task_a": "task_b", "task_b": "task_a", "control_a": "control_b",
+                                  "control_b": "control_a"})  # fmt: skip
     both = pd.concat([part, turned])
     both = both[(both["control_a"] == controls[0]) & (both["control_b"] == controls[1])]
     both = both.drop_duplicates(["task_a", "task_b"])
@@ -138,7 +142,8 @@ def _specific(shared_units: pd.DataFrame, phenomena: Mapping[Any, Any]) -> Itera
     if len(tasks) < 2:
         return
     units = Units.of(tasks, phenomena)
-    kinds = [kind for kind in SWAPPED if kind in {*shared_units["control_a"], *shared_units["control_b"]}]
+    present = {*shared_units["control_a"], *shared_units["control_b"]}
+    kinds = [kind for kind in SWAPPED if kind in present]
     overlaps = _matrix(shared_units, tasks, ("none", "none"))
     means = {kind: off_diagonal(overlaps - _matrix(shared_units, tasks, ("none", kind)), units) for kind in kinds}
     nothing = Mean(np.nan, np.nan, np.nan, len(tasks), "task", 0)

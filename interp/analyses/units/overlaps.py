@@ -45,8 +45,10 @@ def unit_tables(units: Summaries, where: Sequence[Place], pairs: pd.DataFrame) -
     top_units: list[pd.DataFrame] = []
     separability: list[dict[str, object]] = []
     for key, summary in units.items():
-        top_units += [table.assign(**key._asdict()) for table in summary.units]
-        separability += [key._asdict() | row for row in summary.separability]
+        for table in summary.units:
+            top_units.append(table.assign(**key._asdict()))
+        for row in summary.separability:
+            separability.append(dict(key._asdict(), **row))
     tables = {
         "consistency": _consistency(units, sizes),
         "units": pd.concat(top_units),
@@ -56,9 +58,9 @@ def unit_tables(units: Summaries, where: Sequence[Place], pairs: pd.DataFrame) -
         "similarity": _similarity(units),
         "tasks": groups.assign(n_pairs=by_task.size()).rename_axis("task").reset_index(),
     }
-    return {
-        name: tables[name].reindex(columns=columns.split()).reset_index(drop=True) for name, columns in _COLUMNS.items()
-    }
+    for name, columns in _COLUMNS.items():
+        tables[name] = tables[name].reindex(columns=columns.split()).reset_index(drop=True)
+    return tables
 
 
 def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
@@ -76,8 +78,9 @@ def _consistency(units: Summaries, sizes: Mapping[Of, int]) -> pd.DataFrame:
             sets = summary.sets[kind]
             draws = shared(sets[:, 0], sets[:, 1]).mean(0)
             n = n_top(size)
-            labels = {"of": kind, "n_units": size, "n_top": n, "expected": n / size}
-            rows.append(key._asdict() | labels | _beside_null(draws) | {"n_pairs": n_pairs[kind]})
+            labels: dict[str, Any] = {"of": kind, "n_units": size, "n_top": n, "expected": n / size}
+            labels["n_pairs"] = n_pairs[kind]
+            rows.append(dict(key._asdict(), **labels, **_beside_null(draws)))
     table = pd.DataFrame(rows)
     return table.assign(p_adjusted=table.groupby(["control", "of"])["p"].transform(_adjusted))
 
@@ -90,8 +93,10 @@ def _shared_units(units: Summaries, sizes: Mapping[Of, int]) -> pd.DataFrame:
     keys = list(units)
     tables = []
     a, b = np.triu_indices(len(keys), 1)
-    names = {"task_a": [keys[i].task for i in a], "control_a": [keys[i].control for i in a]}
-    names |= {"task_b": [keys[i].task for i in b], "control_b": [keys[i].control for i in b]}
+    names: dict[str, list[str]] = {
+        "task_a": [keys[i].task for i in a], "control_a": [keys[i].control for i in a],
+        "task_b": [keys[i].task for i in b], "control_b": [keys[i].control for i in b],
+    }  # fmt: skip
     for kind, size in sizes.items():
         sets = np.stack([summary.sets[kind] for summary in units.values()])  # [task, fold, part, draw, top]
         draws = np.stack([_overlaps(sets[:, :, :, draw], size)[a, b] for draw in range(sets.shape[3])], 1)
@@ -107,8 +112,8 @@ def _overlaps(sets: Int[np.ndarray, "task fold 2 top"], size: int) -> Float[np.n
     """The share that the top of one task by a fold has in common with the top of another task by all other folds, as a
     mean over folds and both directions."""
     total = np.zeros((len(sets), len(sets)))
-    for first, second in ((sets[:, fold, 0], sets[:, fold, 1]) for fold in range(sets.shape[1])):
-        total += (_indicators(first, size) @ _indicators(second, size).T).toarray()
+    for fold in range(sets.shape[1]):
+        total += (_indicators(sets[:, fold, 0], size) @ _indicators(sets[:, fold, 1], size).T).toarray()
     return (total + total.T) / (2 * sets.shape[1] * sets.shape[3])
 
 
@@ -152,21 +157,20 @@ def _contrast(
     n = len(codes)
     same_group = codes[:, None] == codes
     groups = [same_group & ~np.eye(n, dtype=bool), ~same_group]
-    if not all(cells.any() for cells in groups):
+    if not groups[0].any() or not groups[1].any():
         return
-    within, between = (float(matrix[cells].mean()) for cells in groups)
-    distinct = ~np.eye(n, dtype=bool)
-    without = [_weighted(matrix, cells, distinct.astype(np.float64)) for cells in groups]
-    reach = left_out(without[0] - without[1])
+    within = float(matrix[groups[0]].mean())
+    between = float(matrix[groups[1]].mean())
+    distinct = (~np.eye(n, dtype=bool)).astype(np.float64)
+    reach = left_out(_weighted(matrix, groups[0], distinct) - _weighted(matrix, groups[1], distinct))
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (_PERMUTATIONS, 1)), axis=1)
     permuted = matrix[orders[:, :, None], orders[:, None]]
     gaps = permuted[:, groups[0]].mean(1) - permuted[:, groups[1]].mean(1)
     p = (1 + (gaps >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
-    yield keys | {
-        "within": within, "between": between, "difference": within - between, "low": within - between - reach,
-        "high": within - between + reach, "p": p,
-        "n_tasks": n, "n_groups": int(codes.max()) + 1,
-    }  # fmt: skip
+    yield dict(
+        keys, within=within, between=between, difference=within - between, low=within - between - reach,
+        high=within - between + reach, p=p, n_tasks=n, n_groups=int(codes.max()) + 1,
+    )  # fmt: skip
 
 
 def _weighted(
@@ -175,7 +179,8 @@ def _weighted(
     weights: Float[np.ndarray, "draw task"],
 ) -> Float[np.ndarray, " draw"]:
     """The mean of some cells, weighted by the weights of their row and column; NaN if they are all 0."""
-    sums, times = (((weights @ values) * weights).sum(1) for values in (np.where(cells, matrix, 0.0), cells * 1.0))
+    sums = ((weights @ np.where(cells, matrix, 0.0)) * weights).sum(1)
+    times = ((weights @ (cells * 1.0)) * weights).sum(1)
     return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
 
 
@@ -202,5 +207,6 @@ def _cosines(
 ) -> Float[np.ndarray, "draw task task"]:
     """Cosines of all pairs; NaN for a vector of zeros."""
     with np.errstate(invalid="ignore"):
-        a, b = (values / np.linalg.norm(values, axis=2, keepdims=True) for values in (a, b))
+        a = a / np.linalg.norm(a, axis=2, keepdims=True)
+        b = b / np.linalg.norm(b, axis=2, keepdims=True)
     return np.asarray(a @ b.transpose(0, 2, 1))

@@ -29,10 +29,12 @@ def section(study: UnitStudy) -> Section:
     """Return what the page says about `interp units`; every number comes from the result."""
     kinds = study.separability["of"].unique()
     figures = {"consistency": plots.unit_consistency(study), "depth": plots.unit_depth(study)}
-    figures |= {f"separability_{kind}": plots.unit_separability(study, kind) for kind in kinds}
+    for kind in kinds:
+        figures[f"separability_{kind}"] = plots.unit_separability(study, kind)
     tables = {"Top units found again by other pairs, mean over tasks": study.found_again}
     if not study.shared_units.empty:
-        figures |= {f"shared_{kind}": plots.shared_units(study, kind) for kind in kinds}
+        for kind in kinds:
+            figures[f"shared_{kind}"] = plots.shared_units(study, kind)
         figures["similarity"] = plots.pair_similarity(study)
         tables["Units shared within and between phenomena"] = study.phenomena
     filled = {title: table for title, table in tables.items() if not table.empty}

@@ -69,7 +69,7 @@ def unit_passes(
     tasks = _divided(table, used, folds)
     where = places(model)
     settled = settled_bos(model, bos)
-    settings = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
+    settings: dict[str, Any] = {"weight_hash": weight_hash(model), "bos": settled, "folds": folds, "flips": FLIPS}
     units: dict[TaskKey, TaskUnits] = {}
     for keys in _chunks(list(tasks), where, folds):
         samples = [sample(tasks[key].pairs) for key in keys]
@@ -82,7 +82,8 @@ def unit_passes(
         for key, observer in zip(keys, observers, strict=True):
             units[key] = task_units(observer)
             _check_differs(key, units[key], position)
-    return units, settings | {"position": position, "pair_counts": used.counts}
+    settings.update(position=position, pair_counts=used.counts)
+    return units, settings
 
 
 def unit_cost(size: Shape, n_tasks: int, longest: int, folds: int) -> tuple[Pass, int]:
@@ -171,7 +172,8 @@ def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Ite
     """Tasks that are read side by side."""
     units = sum(place.width for place in where)
     size = tasks_at_once(units, folds, len(tasks))
-    yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
+    for start in range(0, len(tasks), size):
+        yield tasks[start : start + size]
 
 
 def _with_controls(pairs: pd.DataFrame, controls: ControlPairs) -> pd.DataFrame:

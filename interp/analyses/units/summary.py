@@ -40,8 +40,10 @@ class Kind(NamedTuple):
 
 def kinds(where: list[Place]) -> list[Kind]:
     """The kinds of units at these places."""
-    names = dict.fromkeys(place.of for place in where)
-    return [Kind(name, tuple(place for place in where if place.of == name)) for name in names]
+    by_kind: dict[Of, list[Place]] = {}
+    for place in where:
+        by_kind.setdefault(place.of, []).append(place)
+    return [Kind(name, tuple(kind_places)) for name, kind_places in by_kind.items()]
 
 
 @dataclass
@@ -107,10 +109,9 @@ def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
     n = counts.sum(1)
     good, bad = counts / n[:, None]
     below, above = bad.cumsum(0) - bad / 2, 1 - (good.cumsum(0) - good / 2)
-    variances = [
-        (share * placed**2).sum() - (share * placed).sum() ** 2 for share, placed in ((good, below), (bad, above))
-    ]
-    return float(sum(variance / (number - 1) for variance, number in zip(variances, n, strict=True)))
+    variance_below = (good * below**2).sum() - (good * below).sum() ** 2
+    variance_above = (bad * above**2).sum() - (bad * above).sum() ** 2
+    return float(variance_below / (n[0] - 1) + variance_above / (n[1] - 1))
 
 
 def task_units(sums: UnitSums) -> TaskUnits:
@@ -125,12 +126,13 @@ def task_units(sums: UnitSums) -> TaskUnits:
         above = (counts.sum((1, 2)) / 2 + _joined(sums, "signs", kind)) / 2
         summary.units.append(_table(kind, total, counts, summary.sets[kind.of]))
         summary.separability.append(_separability(kind, counts, above, total[0, 0]))
-    for place in (place for place in sums.where if place.of == "residual"):
-        state = {name: sums.state[f"{name}.{place.key}"] for name in ("difference", "flipped")}
-        whole_mean = moments.mean(_whole(state["difference"]))
-        flips = state["flipped"].sum(0) / _whole(state["difference"])[0]
-        summary.difference[place.at] = torch.cat([whole_mean[None], flips]).float().cpu().numpy()
-        summary.parts[place.at] = moments.mean(_both_parts(state["difference"])).float().cpu().numpy()
+    for place in sums.where:
+        if place.of == "residual":
+            difference = sums.state[f"difference.{place.key}"]
+            whole_mean = moments.mean(_whole(difference))
+            flips = sums.state[f"flipped.{place.key}"].sum(0) / _whole(difference)[0]
+            summary.difference[place.at] = torch.cat([whole_mean[None], flips]).float().cpu().numpy()
+            summary.parts[place.at] = moments.mean(_both_parts(difference)).float().cpu().numpy()
     return summary
 
 
@@ -148,7 +150,9 @@ def _whole(parts: Float[Tensor, "4 fold units"]) -> Float[Tensor, "4 units"]:
 
 def _both_parts(parts: Float[Tensor, "4 fold units"]) -> Float[Tensor, "4 fold 2 units"]:
     """Moments of each fold, and of all others together."""
-    complements = [_whole(torch.cat([parts[:, :fold], parts[:, fold + 1 :]], 1)) for fold in range(parts.shape[1])]
+    complements = []
+    for fold in range(parts.shape[1]):
+        complements.append(_whole(torch.cat([parts[:, :fold], parts[:, fold + 1 :]], 1)))
     return torch.stack([parts, torch.stack(complements, 1)], 2)
 
 
@@ -181,11 +185,13 @@ def _table(
     best = top(t, n_top(len(t)))
     best = best[best >= 0]
     best = best[np.argsort(-t.abs().cpu().numpy()[best], kind="stable")]
-    area, error = (values.cpu().numpy()[best] for values in auc(counts.sum(0)))
+    areas, errors = auc(counts.sum(0))
     by_part = rearrange(sets[:, :, 0], "f p n -> (f p) n")
     often = np.mean([np.isin(best, part) for part in by_part], axis=0)
-    columns = {"at": kind.at[best], "unit": kind.unit[best], "t": t.cpu().numpy()[best]}
-    columns |= {"auc": area, "auc_error": error, "parts": often}
+    columns = {
+        "at": kind.at[best], "unit": kind.unit[best], "t": t.cpu().numpy()[best], "auc": areas.cpu().numpy()[best],
+        "auc_error": errors.cpu().numpy()[best], "parts": often,
+    }  # fmt: skip
     return pd.DataFrame(columns).assign(of=kind.of)
 
 

@@ -88,9 +88,10 @@ def pair_batches(
         settings: the settings that identify these sentences.
     """
     pairs = np.concatenate(list(tasks))
-    ids = xxhash.xxh3_128(json.dumps([rows[2 * pair + side] for pair in pairs for side in (0, 1)]).encode())
-    settings = settings | {"corpus": "minimal pairs", "fingerprint": ids.hexdigest(), "position": position}
-    settings |= {"sizes": [len(task) for task in tasks], "context": max(map(len, rows))}
+    sides = [rows[2 * pair + side] for pair in pairs for side in (0, 1)]
+    settings = dict(settings, corpus="minimal pairs", position=position, context=max(map(len, rows)))
+    settings["fingerprint"] = xxhash.xxh3_128(json.dumps(sides).encode()).hexdigest()
+    settings["sizes"] = list(map(len, tasks))
 
     def read() -> Iterator[Batch]:
         for task in tasks:
@@ -110,15 +111,16 @@ def _of_like_length(rows: Sequence[list[int]], task: Int[np.ndarray, " pairs"]) 
     length = {int(pair): max(len(rows[2 * pair]), len(rows[2 * pair + 1])) for pair in task}
     ordered = sorted(length, key=lambda pair: length[pair])
     size = max(1, TOKENS_AT_ONCE // (2 * max(length.values())))
-    yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
 
 
 class _OfTask(Observer):
     """Listens to the pairs of one task, at every place."""
 
     def __init__(self, model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], **options: Any) -> None:
-        described = {"places": [place.key for place in where], "pairs": fingerprint(pairs), **options}
-        super().__init__(model.W_U.device, **described)
+        places = [place.key for place in where]
+        super().__init__(model.W_U.device, places=places, pairs=fingerprint(pairs), **options)
         self.model = model
         self.where = list(where)
         self.number = {int(pair): number for number, pair in enumerate(pairs)}
@@ -196,7 +198,8 @@ class UnitSums(_OfTask):
         described["scale"] = fingerprint(torch.cat([part for place in where for part in scale.of(place)]))
         super().__init__(model, where, pairs, **described)
         self.scale = {place.key: tuple(part.to(self.device) for part in scale.of(place)) for place in where}
-        self.fold, self.signs = (torch.from_numpy(values).to(self.device) for values in (fold, signs))
+        self.fold = torch.from_numpy(fold).to(self.device)
+        self.signs = torch.from_numpy(signs).to(self.device)
         for place in where:
             self.add_states(model.cfg, [place.key], width=place.width, folds=self.folds, flips=len(signs))
 
