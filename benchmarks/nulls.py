@@ -8,7 +8,7 @@ its error rate lies above 5 %, and does so again with other seeds. For planted e
 
 The number of draws of a cell is 2,000, 400 or 100, depending on what one draw costs; it is part of the cell, as the
 seeds are. Verdicts are kept in DIR after every draw, so that the command can be stopped and started again. `--quick`
-runs the first 12 draws of each cell, in about two minutes. Prints the Markdown table of docs/findings.md.
+runs the first 12 draws of each cell, in about two minutes. Prints the Markdown tables of benchmarks/NULLS.md.
 """
 
 import argparse
