@@ -314,7 +314,7 @@ def listing(answers: dict[str, dict[str, str | None]]) -> str:
         for kind, answers_of_kind in answers.items():
             if refusal := answers_of_kind[question]:
                 refused.setdefault((question.replace("_", " "), _without_numbers(refusal)), []).append(kind)
-    lines = [f"{COMPLETE}{', '.join(complete)}.", "", "Refused are:", ""]
+    lines = [f"{COMPLETE}{', '.join(complete)}.", "", "## What is refused?", "", _WITHOUT, ""]
     lines += [f"- **{question}** of {', '.join(kinds)}: {reason}." for (question, reason), kinds in refused.items()]
     return "\n".join([*lines, ""])
 
@@ -327,6 +327,7 @@ def _without_numbers(refusal: str) -> str:
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
+_WITHOUT = "Where contributions or neurons are refused, `interp attention` and `interp encoding` give all the rest."
 COMPLETE = "**Every question is answered for** "
 """The beginning of the line that lists the kinds without a row."""
 _INTRODUCTION = """# Which models, which questions
@@ -336,24 +337,24 @@ adapter, and also BERT and RoBERTa. gpt2, gpt_neo, gptj, gpt_neox, opt, llama, m
 TransformerLens 3's own implementation by default. All others run as transformers' model in a `TransformerBridge`, as \
 every model does with `backend="bridge"`.
 
-Each architecture was tested as a bridge around a tiny random model, with random biases and norms. Answered means that \
-interp's numbers equal those computed with the transformers model alone, from edited parameters, attentions, hidden \
-states, gradients and generated text. Where contributions or neurons are refused, `interp attention` and \
-`interp encoding` give all the rest. `python tools/architectures.py` writes this page, here with TransformerLens \
-{lens} and transformers {transformers}.
-
-Stored in bfloat16 or float16 and loaded in float32, log-probabilities differ by at most 1e-4 from those of \
-`from_pretrained(dtype=torch.float32)`, and in every type buffers are those of transformers. With TransformerLens 3.9, \
-the bridges of RoBERTa (no adapter), Cohere and HunYuan (other logits than transformers) are refused.
-
 An architecture that is not listed is loaded if its logits equal those of transformers. Its head, attention scores and \
 neurons are checked before their first use, and what does not agree is refused. Encoders without an adapter \
-(DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported.
+(DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported. `interp check MODEL` says what can be asked of a model.
 
 For BART, and for T5 with TransformerLens 4, interp analyses the decoder's prediction head: \
 `interp.corpora.seq2seq.teacher_forced` makes batches of sources and targets for `interp.encoding` and \
 `interp.frequency` (BART's `final_logits_bias` is its bias on the logits), and `interp.generation.generate` \
-generates text from sources. Attention and probes are refused.
+generates text from sources.
+"""
+_TESTED = """## How was this tested?
+
+Each architecture as a bridge around a tiny random model, with random biases and norms, by `python \
+tools/architectures.py`, which writes this page, with TransformerLens {lens} and transformers {transformers}. \
+*Answered* means that interp's numbers equal those computed with the transformers model alone, from edited parameters, \
+attentions, hidden states, gradients and generated text. Log-probabilities of weights that are stored in bfloat16 or \
+float16 and loaded in float32 differ by at most 1e-4 from those of `from_pretrained(dtype=torch.float32)`. With \
+TransformerLens 3.9, the bridges of RoBERTa (no adapter), Cohere and HunYuan (other logits than transformers) are \
+refused.
 """
 
 
@@ -362,4 +363,4 @@ if __name__ == "__main__":
     if versions["lens"] < "4":
         sys.exit(f"the page needs TransformerLens 4, found {versions['lens']}; run .venv-tl4/bin/python {sys.argv[0]}")
     found = {kind: asked(kind) for kind in KINDS}
-    PAGE.write_text(f"{_INTRODUCTION.format(**versions)}\n{listing(found)}", encoding="utf-8")
+    PAGE.write_text(f"{_INTRODUCTION}\n{listing(found)}\n{_TESTED.format(**versions)}", encoding="utf-8")
