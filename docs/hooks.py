@@ -28,6 +28,7 @@ _LINKS |= {
 }
 _COLUMNS = "<!-- columns -->"
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
+_FLAG = re.compile(r"<code>(--[\w-]+)</code>")
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
 
@@ -57,13 +58,15 @@ def _table_of_columns(columns: Mapping[str, Column]) -> str:
     for name, one in columns.items():
         words = "; ".join(f"`{code}`: {word}" for code, word in one.words.items() if code)
         meaning = f"{one.meaning} Shown in words: {words}." if words else one.meaning
-        told = (escape(text, quote=False).replace("|", "\\|") for text in (one.label, meaning))
-        rows.append(" | ".join(["", f"`{name}`", *told, ""]).strip())
-    return "\n".join(["| Column | Heading | Meaning |", "|---|---|---|", *rows])
+        label, meaning = (escape(text, quote=False).replace("|", "\\|") for text in (one.label, meaning))
+        rows.append(f"| `{name}` | {f'*{label}*: ' * (label != name)}{meaning} |")
+    return "\n".join(["| Column | *Heading* and meaning |", "|---|---|", *rows])
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Make MathML of the formulas, which a browser draws without a script and without a network."""
+    """Make MathML of the formulas, which a browser draws without a script and without a network; mark flags, so that
+    no line ends within one."""
+    html = _FLAG.sub(r'<code class="flag">\1</code>', html)
     html = _BLOCK.sub(lambda math: convert(unescape(math[1]), display="block"), html)
     return _INLINE.sub(lambda math: convert(unescape(math[1])), html)
 
@@ -101,6 +104,19 @@ class Meanings(Extension):
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.docstring and "analysis" in cls.members and columns_of_tables(cls.docstring.value):
             cls.docstring.value = getattr(import_module(cls.module.path), cls.name).__doc__
+
+
+class OnlyFields(Extension):
+    """A signature of a dataclass has its fields, without its class variables."""
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        for module in _packages(pkg):
+            for one in module.classes.values():
+                init = None if isinstance(one, Alias) else one.members.get("__init__")
+                if isinstance(init, Function):
+                    init.parameters = Parameters(
+                        *(item for item in init.parameters if not str(item.annotation).startswith("ClassVar"))
+                    )
 
 
 class Asked(Extension):
