@@ -19,7 +19,7 @@ from interp.results.columns import COMMON, Column
 from interp.results.contents import columns_of_tables
 
 _ROOT = Path(__file__).parents[1]
-_OF_ROOT = {"index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
+_OF_ROOT = {"index.md": "README.md", "index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
 _LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
 _LINKS |= {
     "](CONTRIBUTING.md)": "](contributing.md)",
