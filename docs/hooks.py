@@ -65,7 +65,10 @@ def _table_of_columns(columns: Mapping[str, Column]) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Make MathML of the formulas, which a browser draws without a script and without a network; mark flags, so that
-    no line ends within one."""
+    no line ends within one; keep source code out of the search, where it would hide what is said about it."""
+    html = html.replace(
+        '<details class="mkdocstrings-source"', '<details class="mkdocstrings-source" data-search-exclude'
+    )
     html = _FLAG.sub(r'<code class="flag">\1</code>', html)
     html = _BLOCK.sub(lambda math: convert(unescape(math[1]), display="block"), html)
     return _INLINE.sub(lambda math: convert(unescape(math[1])), html)
