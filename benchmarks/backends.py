@@ -70,10 +70,10 @@ def rows(quick: bool) -> Iterator[Row]:
                 note=difference,
             )
             yield row(title, workload, took["bridge"], other=("transformers, eager", took["eager"]), floor=floor)
-    ours = "from interp.analyses.frequency import bias_effect; from interp.pages import write_page"
+    ours = "from interp.analyses.frequency import study; from interp.pages import write_page"
     imports = {"interp": ours, "transformer_lens": "import transformer_lens"}
     took = alternate({name: importing(code) for name, code in imports.items()}, repeats=repeats)
-    title = "importing bias_effect and write_page"
+    title = "importing frequency.study and write_page"
     other = "import transformer_lens", took["transformer_lens"]
     yield row(title, "in a process of its own", took["interp"], other=other)
 

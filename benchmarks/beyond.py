@@ -83,7 +83,7 @@ def mean() -> Rows:
     for name, (model, text, options) in texts.items():
         few = "917" not in name and "1,000" not in name
         loaded = interp.load(MODELS[model])
-        effect = frequency.bias_effect(loaded, text, directions=["mean"], progress=False, **options)
+        effect = frequency.study(loaded, text, directions=["mean"], progress=False, **options)
         kl = effect.kl.query("bias == 'mean'").set_index("scale")
         row = {"model": model, "text": name, "positions": f"{kl['n_tokens'].iloc[0]:,}"}
         for scale in (1.0, 0.5, 0.0):

@@ -24,7 +24,7 @@ from transformers import AutoTokenizer
 
 import interp
 from interp import corpora, encoding
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.probing import minimal_pair_accuracy
 from interp.corpora import pairs, unigrams
 from interp.corpora.unigrams import Unigrams
@@ -70,7 +70,7 @@ def frequency_rows(name: str, texts: dict[str, list[str]]) -> list[dict[str, str
     for where, text in texts.items():
         batches = corpora.batches(model, text, **options(model))
         counts = unigrams.load(BUNDLED / name / "unigram.safetensors")
-        effect = bias_effect(model, batches, unigram=counts, scales=(0, 1), progress=False)
+        effect = study(model, batches, unigram=counts, scales=(0, 1), progress=False)
         for bias, part in effect.kl.groupby("bias", sort=False):
             kl, ppl = (part.set_index("scale")[column] for column in ("kl_unigram_model", "perplexity"))
             projection = effect.projection.set_index("bias")["spearman"]

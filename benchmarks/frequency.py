@@ -14,7 +14,7 @@ from timing import Row, agrees, alternate, command, note_only, peak_memory, row
 from transformer_lens import HookedTransformer
 
 from interp import corpora
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.models.head import prediction_head
 from interp.passes.reading import observe
@@ -23,10 +23,10 @@ SCALES = [i / 10 for i in range(11)]
 WHAT = "word frequency, 11 scales of b_LN"
 MEMORY = """
 import sys, interp
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.support.paths import BUNDLED
 lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()[:int(sys.argv[1])]
-bias_effect(interp.load("tiny-gpt2"), lines * int(sys.argv[2]), scales=[i / 10 for i in range(11)], progress=False)
+study(interp.load("tiny-gpt2"), lines * int(sys.argv[2]), scales=[i / 10 for i in range(11)], progress=False)
 """
 
 
@@ -90,7 +90,7 @@ def measured(
     results = {}
 
     def ours() -> None:
-        effect = bias_effect(model, ids, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
+        effect = study(model, ids, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
         results["interp"] = effect.probabilities.arrays["probability"].to_numpy().reshape(len(SCALES), -1)
 
     @torch.no_grad()

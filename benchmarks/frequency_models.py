@@ -16,7 +16,7 @@ from timing import markdown
 
 import interp
 from interp import corpora
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
 
@@ -26,7 +26,7 @@ SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "share
 def rows(name: str, model: str | Path, text: Any, counts: Unigrams | None, **options: Any) -> list[dict[str, str]]:
     """One row for each bias."""
     loaded = interp.load(model)
-    effect = bias_effect(loaded, corpora.batches(loaded, text, **options), unigram=counts, progress=False)
+    effect = study(loaded, corpora.batches(loaded, text, **options), unigram=counts, progress=False)
     spearman = effect.projection.set_index("bias")["spearman"]
     table = []
     for bias, part in effect.kl.groupby("bias", sort=False):

@@ -20,7 +20,7 @@ from together import PROFILE
 from transformer_lens import HookedTransformer
 
 from interp import corpora, encoding
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.instruments.profile import DimensionProfile
 from interp.instruments.scores import ScoreContributions
 from interp.passes.reading import observe
@@ -49,7 +49,7 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
     return {
         "HookedTransformer, with logits": forward,
         PROFILE: lambda: observe(model, batches, DimensionProfile(model, classes), progress=False),
-        FREQUENCY: lambda: bias_effect(model, batches, unigram=counts, scales=SCALES, progress=False),
+        FREQUENCY: lambda: study(model, batches, unigram=counts, scales=SCALES, progress=False),
         CONTRIBUTIONS: lambda: observe(model, batches, ScoreContributions(model, classes), progress=False),
         FIT: lambda: encoding.fit(model, batches, progress=False),
         CURVES: lambda: encoding.pruning_curve(model, batches, fit=fit, order=ORDERS, progress=False),

@@ -28,7 +28,7 @@ from interp.analyses.attention.ablation import KeyAblation
 from interp.analyses.attention.patterns import attention_by_class
 from interp.analyses.controls.bands import band_table, frequency_bands
 from interp.analyses.encoding import fit
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.generation.metrics import frequent_types, intervals
 from interp.corpora import Batches
 from interp.corpora.tokens import encode
@@ -92,7 +92,7 @@ class Setting:
     def read(self, texts: list[str]) -> pd.DataFrame:
         """The value and the interval of each measure."""
         prepared = self.batches(texts)
-        effect = bias_effect(self.model, prepared, unigram=self.counts, scales=[0, 1], progress=False)
+        effect = study(self.model, prepared, unigram=self.counts, scales=[0, 1], progress=False)
         row = effect.kl.query("bias == 'ln'").set_index("scale").loc[0]
         rows = {
             name: (row.get(column, row["kl_unigram_model"]), row[f"{column}_low"], row[f"{column}_high"])

@@ -14,7 +14,7 @@ from interp import corpora, encoding
 from interp.analyses.attention.findings import steered
 from interp.analyses.attention.frames import FrameDraws, Removal
 from interp.analyses.encoding.findings import beyond_theory
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.sinks.findings import sink_findings
 from interp.analyses.sinks.shuffled import ShuffledKeys
 from interp.instruments.logits import SiteMean
@@ -135,7 +135,7 @@ def word_frequency(rng: np.random.Generator, *, architecture: str, planted: floa
         log_u = torch.from_numpy(np.log(counts.clip(1))).float()
         model.W_U.add_(planted * torch.outer(_input_of_head(model, architecture, text), log_u - log_u[7:].mean()))
     biases = None if architecture == "Llama" else ["ln"]
-    effect = bias_effect(model, text, unigram=counts, biases=biases, scales=[1], progress=False)
+    effect = study(model, text, unigram=counts, biases=biases, scales=[1], progress=False)
     return effect.findings[-1].verdict
 
 

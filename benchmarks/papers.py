@@ -26,7 +26,7 @@ from timing import markdown
 
 from interp.analyses.attention import AttentionStudy
 from interp.analyses.encoding import EncodingStudy
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.generation import GenerationStudy
 from interp.analyses.probing import ProbingStudy
 from interp.cli import main as interp
@@ -81,7 +81,7 @@ Comparison: TypeAlias = tuple[list[Number], list[str]]
 
 def frequency(run: Callable[..., Path], model: str) -> Comparison:
     """Table 1 and, for a decoder, table 2 (plain sampling; MAUVE with `--features gpt2-large`)."""
-    effect = BiasEffect.load(run("frequency", corpus="webtext", layout="texts"))
+    effect = FrequencyStudy.load(run("frequency", corpus="webtext", layout="texts"))
     kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
     ours = {"with all": kl[:, 1.0].iloc[0], **kl[:, 0.0]}
     numbers = [

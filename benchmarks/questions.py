@@ -46,7 +46,7 @@ def rows(quick: bool) -> Iterator[Row]:
     questions = {
         "attention": partial(interp.attention.study, model, tokens, progress=False),
         "attention, nothing removed": partial(interp.attention.study, model, tokens, ablation=False, progress=False),
-        "frequency": partial(interp.frequency.bias_effect, model, tokens, progress=False),
+        "frequency": partial(interp.frequency.study, model, tokens, progress=False),
         "controls": partial(interp.controls.study, model, tokens, progress=False),
     }
     for name, ask in questions.items():

@@ -16,7 +16,7 @@ from PIL import Image
 from interp import plots
 from interp.analyses.attention import AttentionStudy
 from interp.analyses.encoding import EncodingStudy
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.probing import ProbingStudy
 
 WIDTH, HEIGHT, SCALE = 760, 420, 1.5
@@ -29,7 +29,7 @@ MINILM = DEMO / "all-MiniLM-L6-v2"
 
 def figures() -> list[go.Figure]:
     return [
-        plots.bias_ratio(BiasEffect.load(SMOLLM2), "mean"),
+        plots.bias_ratio(FrequencyStudy.load(SMOLLM2), "mean"),
         plots.ablation(AttentionStudy.load(MINILM), "cls"),
         plots.probability_fit(EncodingStudy.load(SMOLLM2)),
         plots.sparse_probes(ProbingStudy.load(MINILM)),

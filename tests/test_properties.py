@@ -281,7 +281,7 @@ def test_a_file_name_with_html_is_text_on_the_page(load_toy: Any, texts: list[st
     written = []
     for corpus in (tmp_path / "text.txt", path):
         corpus.write_text("\n".join(texts))
-        frequency.bias_effect(model, corpus, progress=False).save(tmp_path / "run", overwrite=True)
+        frequency.study(model, corpus, progress=False).save(tmp_path / "run", overwrite=True)
         written.append(elements(pages.write_page(tmp_path / "run")))
     assert written[0].running == written[1].running
     assert path.name in written[1].text

@@ -128,7 +128,7 @@ def word_frequency(model: Any, plain: Plain) -> None:
     """KL(u‖q) and perplexity with each bias halved, or the mean input of the unembedding if there is no b_LN."""
     read = _read(model)
     u = np.arange(1, 68) / np.arange(1, 68).sum()
-    kl_table = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
+    kl_table = frequency.study(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
     for bias, kl, perplexity in kl_table.loc[
         kl_table["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]
     ].to_numpy():

@@ -33,7 +33,7 @@ CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
 
 
 def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd.DataFrame:
-    """Measure each variant: one row per variant of the prediction head, with the columns of `BiasEffect.kl` from
+    """Measure each variant: one row per variant of the prediction head, with the columns of `FrequencyStudy.kl` from
     kl_unigram_model on.
 
     The intervals come from leaving out each group of texts (`interp.results.intervals.jackknife`), with u taken as

@@ -216,9 +216,9 @@ class Result:
         Examples:
             >>> import interp
             >>> text = interp.corpora.batches(interp.load("tiny-gpt2"), "bundled", limit=30, bos=True)
-            >>> effect = interp.frequency.bias_effect(interp.load("tiny-gpt2"), text, scales=[0, 1], progress=False)
+            >>> effect = interp.frequency.study(interp.load("tiny-gpt2"), text, scales=[0, 1], progress=False)
             >>> print(effect.summary())  # doctest: +ELLIPSIS
-            BiasEffect: tiny-gpt2 on bundled text
+            FrequencyStudy: tiny-gpt2 on bundled text
             <BLANKLINE>
             Without ...
         """

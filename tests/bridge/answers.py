@@ -54,7 +54,7 @@ def toy(kind: str, path: Path) -> Path:
 def word_frequency(model: Any) -> list[pd.DataFrame]:
     if not prediction_head(model).biases:
         return []
-    return list(every_table(frequency.bias_effect(model, _read(model), unigram=_counts(), **QUIET)).values())
+    return list(every_table(frequency.study(model, _read(model), unigram=_counts(), **QUIET)).values())
 
 
 def attention_study(model: Any) -> list[pd.DataFrame]:

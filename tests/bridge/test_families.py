@@ -117,7 +117,7 @@ def test_sinks_need_no_decomposition(family):
 def test_the_mean_input_stands_in_for_b_ln(family):
     architectures.word_frequency(*family)
     model, _ = family
-    effect = interp.frequency.bias_effect(model, architectures._IDS, unigram=COUNTS, scales=(0, 1), progress=False)
+    effect = interp.frequency.study(model, architectures._IDS, unigram=COUNTS, scales=(0, 1), progress=False)
     assert effect.kl["bias"].unique().tolist() == ["mean"]
     figures = effect.figures()
     named = "the mean input of the unembedding"

@@ -85,7 +85,7 @@ def test_the_head(both):
         return
     np.testing.assert_allclose(head.effect("last"), hf.final_logits_bias[0], rtol=1e-6)
     read = teacher_forced(model, SOURCES, TARGETS)
-    found = frequency.bias_effect(model, read, unigram=np.arange(1, D_VOCAB + 1), scales=(0.0,), **QUIET)
+    found = frequency.study(model, read, unigram=np.arange(1, D_VOCAB + 1), scales=(0.0,), **QUIET)
     hf.final_logits_bias.mul_(0)
     q, u = predictions(hf, model).exp().mean(0).numpy(), np.arange(1, D_VOCAB + 1) / np.arange(1, D_VOCAB + 1).sum()
     hf.final_logits_bias.copy_(head.effect("last"))

@@ -21,7 +21,7 @@ from interp.__main__ import SPINS, run
 from interp.analyses.attention import AttentionStudy
 from interp.analyses.attention.tables import dry_run
 from interp.analyses.encoding import EncodingStudy
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.generation import GenerationStudy
 from interp.analyses.registry import analyses
 from interp.cli import main
@@ -188,7 +188,7 @@ def test_paper_refuses_its_own_options(hf_directory, corpus, tmp_path, capsys):
 @pytest.mark.parametrize(("model", "mask_rate"), [("tiny-gpt2", None), ("tiny-bert", 0.12)])
 def test_the_papers_protocol_of_frequency_by_model(model, mask_rate, corpus, tmp_path):
     assert main(["frequency", "--model", model, "--corpus", str(corpus), "--paper", "--out", str(tmp_path)]) == 0
-    found = BiasEffect.load(tmp_path)
+    found = FrequencyStudy.load(tmp_path)
     assert found.provenance["mask_rate"] == mask_rate
     assert sorted(found.kl["scale"].unique()) == [0, 1]
 
@@ -257,7 +257,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         def fail(*_, error=error, **__):
             raise error
 
-        monkeypatch.setattr("interp.analyses.frequency.tables.bias_effect", fail)
+        monkeypatch.setattr("interp.analyses.frequency.tables.study", fail)
         assert main([*arguments, "--out", str(tmp_path / "o")]) == code
         assert capsys.readouterr().err.splitlines()[-1] == message
 
@@ -271,7 +271,7 @@ def test_page_of_several_runs(hf_directory, corpus, counts, tmp_path, capsys):
     assert main(["page", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr().out.splitlines()
     for kind in ("bert", "gpt2"):
-        found = BiasEffect.load(tmp_path / "runs" / kind).findings
+        found = FrequencyStudy.load(tmp_path / "runs" / kind).findings
         first = said.index(f"# findings: random-{kind} on corpus.txt") + 1
         assert said[first].startswith("Word frequency in the prediction head: Without b_LN")
         assert said[first + 1 : first + 1 + len(found)] == [*map(str, found)]
@@ -511,7 +511,7 @@ def test_an_output_that_is_closed(hf_directory, corpus, counts, tmp_path):
     run = subprocess.run(f"{shlex.join(command)} >&-", shell=True, capture_output=True, text=True, check=False)
     errors = "".join(line for line in run.stderr.splitlines(True) if not line.startswith("read in rows of"))
     assert (run.returncode, errors) == (0, "")
-    assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
+    assert FrequencyStudy.load(tmp_path / "out").kl.notna().all(axis=None)
 
 
 @pytest.mark.e2e
@@ -522,7 +522,7 @@ def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
     errors = [line for line in said.splitlines() if not line.startswith("read in rows of")]
     left = "No space left on device; all files that were saved are complete"
     assert errors == [f"interp: error: standard output cannot be written to: {left}"]
-    assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
+    assert FrequencyStudy.load(tmp_path / "out").kl.notna().all(axis=None)
 
 
 def test_a_run_that_cannot_be_written_to(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):

@@ -177,7 +177,7 @@ def test_from_python(home, tmp_path, load_toy, texts):
     import numpy as np
 
     model = load_toy("gpt2")
-    effect = interp.frequency.bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
+    effect = interp.frequency.study(model, texts, unigram=np.arange(1, 68), progress=False)
     pairs = pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w2 w1"], "UID": ["t"]})
     (home / "states-00000.safetensors").write_text("mine")
     (home / "states").mkdir()

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from naming import naming
 
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.cli import main
 from interp.cli.analysis import _Steps
 from interp.cli.app import app
@@ -37,7 +37,7 @@ def run(hf_directory: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     command = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(place / "corpus.txt")]
     command += ["--unigram", str(place / "u.safetensors"), "--scales", "0:1:0.5"]
     assert main([*command, "--out", str(place / "out")]) == 0
-    return SimpleNamespace(command=command, out=place / "out", found=BiasEffect.load(place / "out"))
+    return SimpleNamespace(command=command, out=place / "out", found=FrequencyStudy.load(place / "out"))
 
 
 @pytest.mark.slow
@@ -204,10 +204,10 @@ def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> No
     expected = {name.removeprefix("--"): value for name, value in given.items()}
     assert yaml.safe_load(kept.read_text(encoding="utf-8")) == {"command": "frequency", **expected}
     assert main(["frequency", "--config", str(kept), "--out", str(tmp_path / "again")]) == 0
-    pd.testing.assert_frame_equal(BiasEffect.load(tmp_path / "again").kl, run.found.kl)
+    pd.testing.assert_frame_equal(FrequencyStudy.load(tmp_path / "again").kl, run.found.kl)
     assert (tmp_path / "again/frequency/options.yaml").read_text() == kept.read_text()
     assert main(["frequency", f"--config={kept}", "--scales", "0,1", "--out", str(tmp_path / "other")]) == 0
-    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag overrides the file"
+    assert FrequencyStudy.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag overrides the file"
     assert main(["frequency", "--config", str(kept), "--overwrite", "--out", str(tmp_path / "other")]) == 0
 
 

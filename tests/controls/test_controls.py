@@ -20,7 +20,6 @@ from interp.analyses.controls.bands import frequency_bands
 from interp.analyses.controls.draws import Draws, ranks
 from interp.analyses.controls.findings import band_findings, outlier_findings
 from interp.analyses.controls.outliers import OutlierDims, Outliers, PartPredictions
-from interp.analyses.frequency import bias_effect
 from interp.instruments.predictions import MeanPredictions, Variant
 from interp.passes.reading import observe
 
@@ -323,7 +322,7 @@ def test_runs_are_compared(studies):
 def test_what_is_scaled_is_that_of_the_biases(load_toy, ids, studies):
     model = load_toy("gpt2")
     study = controls.study(model, ids, scales=[0, 0.5], directions="mean", bands=2, **quiet)
-    effect = bias_effect(model, ids, directions="mean", **quiet)
+    effect = interp.frequency.study(model, ids, directions="mean", **quiet)
     both = study.kl.merge(effect.kl, on=["bias", "scale"], suffixes=("", "_of_biases"))
     assert len(both) == 4
     for name in set(study.kl) - {"bias", "scale"}:
@@ -332,7 +331,7 @@ def test_what_is_scaled_is_that_of_the_biases(load_toy, ids, studies):
 
 def test_a_run_of_version_02_is_read(load_toy, ids, tmp_path, studies):
     """Its result of word frequency has the tables."""
-    effect = bias_effect(load_toy("gpt2"), ids, **quiet)
+    effect = interp.frequency.study(load_toy("gpt2"), ids, **quiet)
     source = effect.save(tmp_path)
     study = studies["two"]
     drawn = study.controls[study.controls["kind"].isin(["norm", "effect"])]

@@ -314,7 +314,7 @@ def test_counts_of_a_japanese_tokenizer_are_taken_wherever_it_lies(japanese_bert
     directory = japanese_bert("mecab word")
     interp.corpora.count_unigrams(interp.load(directory), JAPANESE).save(tmp_path / "counts.safetensors")
     copied = interp.load(shutil.copytree(directory, tmp_path / "copy"))
-    found = interp.frequency.bias_effect(copied, JAPANESE[:20], unigram=tmp_path / "counts.safetensors", progress=False)
+    found = interp.frequency.study(copied, JAPANESE[:20], unigram=tmp_path / "counts.safetensors", progress=False)
     assert found.types["token"][copied.tokenizer.convert_tokens_to_ids("。")] == "。"
 
 

@@ -380,7 +380,7 @@ def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):
     monkeypatch.setattr(io, "open", spy)
     monkeypatch.setattr("builtins.open", spy)
     for call in (
-        lambda: interp.frequency.bias_effect(load_toy("gpt2"), path, limit=limit, progress=False),
+        lambda: interp.frequency.study(load_toy("gpt2"), path, limit=limit, progress=False),
         lambda: interp.attention.study(load_toy("gpt2"), path, limit=limit, progress=False),
         lambda: interp.encoding.study(load_toy("gpt2"), path, limit=limit, progress=False),
     ):

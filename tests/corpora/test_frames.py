@@ -239,7 +239,7 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
     """The figures are those of brute force; a model that does not need one gets the line without the caveat."""
     text, n = ["w1 w2 " * 30] * 20, 59
     with caplog.at_level(logging.INFO, logger="interp"), pytest.warns(UserWarning, match=r"read it with bos=True"):
-        effect = interp.frequency.bias_effect(model := needs_bos(), text, layout="texts", progress=False)
+        effect = interp.frequency.study(model := needs_bos(), text, layout="texts", progress=False)
     sentence = "without <s>, which the tokenizer has but does not put: perplexity {without:.4g}, and {with:.4g} with it"
     assert any(sentence.format(**effect.provenance["bos_perplexity"]) in line for line in caplog.messages)
     assert any("read it with bos=True" in caveat for caveat in effect.provenance["caveats"])
@@ -251,14 +251,14 @@ def test_a_model_that_needs_a_bos_is_told(caplog):
         assert effect.provenance["bos_perplexity"][name] == pytest.approx(math.exp(nll), rel=1e-5)
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="interp"):
-        effect = interp.frequency.bias_effect(model, ["w2 w1 " * 30] * 20, layout="texts", progress=False)
+        effect = interp.frequency.study(model, ["w2 w1 " * 30] * 20, layout="texts", progress=False)
     assert len([line for line in caplog.messages if "does not put" in line]) == 1
     assert not any("bos=True" in caveat for caveat in effect.provenance["caveats"])
-    read = interp.frequency.bias_effect(model, text, layout="texts", bos=True, progress=False)
+    read = interp.frequency.study(model, text, layout="texts", bos=True, progress=False)
     assert "bos_perplexity" not in read.provenance
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="interp"), pytest.raises(ValueError, match=naming(80, "row")):
-        interp.frequency.bias_effect(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
+        interp.frequency.study(model, ["w1 w2"], progress=False)  # less than a row, so nothing is predicted
     assert not any("does not put" in line for line in caplog.messages)
 
 

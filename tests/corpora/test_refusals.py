@@ -218,12 +218,12 @@ CASES: dict[str, Case] = {
     "batches of another tokenizer": (
         BAD,
         ("batches", "model"),
-        lambda w: frequency.bias_effect(w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), w.texts), **quiet),
+        lambda w: frequency.study(w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), w.texts), **quiet),
     ),
     "token ids of a larger vocabulary": (
         BAD,
         ("token id 4000",),
-        lambda w: frequency.bias_effect(
+        lambda w: frequency.study(
             w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), torch.full((1, 10), 4000)), **quiet
         ),
     ),

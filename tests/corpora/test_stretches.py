@@ -78,7 +78,7 @@ def test_copies_of_a_long_text_make_no_stretches(load_toy):
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 def test_no_verdict_comes_from_copies_of_one_text(load_toy):
     model = load_toy("gpt2")
-    result = interp.frequency.bias_effect(model, ["w1 w2 w3 w4 w5 w6"] * 60, context=12, progress=False)
+    result = interp.frequency.study(model, ["w1 w2 w3 w4 w5 w6"] * 60, context=12, progress=False)
     assert result.kl.delta_kl_low.isna().all()
     assert "98% of the texts repeat an earlier one" in " ".join(result.caveats)
 

@@ -22,7 +22,7 @@ def mixed(share, n=100):
 
 def effect(model, texts):
     counts = np.arange(1, model.W_U.shape[1] + 1)
-    return interp.frequency.bias_effect(model, texts, unigram=counts, progress=False)
+    return interp.frequency.study(model, texts, unigram=counts, progress=False)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
@@ -76,7 +76,7 @@ def test_however_the_text_is_read(load_toy, tmp_path):
     assert part.about["unknown_share"] == pytest.approx(0.3)
     for _ in range(2):
         counts = np.arange(1, model.W_U.shape[1] + 1)
-        found = interp.frequency.bias_effect(model, texts, unigram=counts, progress=False, directory=tmp_path)
+        found = interp.frequency.study(model, texts, unigram=counts, progress=False, directory=tmp_path)
         assert found.provenance["unknown_share"] == pytest.approx(0.3)
     ids = torch.tensor([[1] * 6 + [9] * 14])
     assert effect(model, ids).provenance["unknown_share"] == pytest.approx(0.3)

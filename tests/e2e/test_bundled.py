@@ -9,7 +9,7 @@ from naming import naming
 
 import interp
 from interp import corpora, encoding
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.probing import minimal_pair_accuracy, sentence_scores
 from interp.corpora import pairs, unigrams
 from interp.support.paths import BUNDLED, bundled_models
@@ -44,7 +44,7 @@ def test_they_load_in_float32_and_equal_transformers(gpt2, bert):
 
 def test_tiny_gpt2_uses_its_bias_for_word_frequency(gpt2):
     batches = corpora.batches(gpt2, "bundled", bos=True)
-    effect = bias_effect(gpt2, batches, scales=(0, 0.5, 1), progress=False)
+    effect = study(gpt2, batches, scales=(0, 0.5, 1), progress=False)
     kl = effect.kl.set_index("scale")["kl_unigram_model"]
     assert kl[0] > 1.5 * kl[1]
     assert kl[0] > kl[0.5] > kl[1]
@@ -53,7 +53,7 @@ def test_tiny_gpt2_uses_its_bias_for_word_frequency(gpt2):
 
 
 def test_tiny_bert_needs_its_layer_norm_bias(bert):
-    effect = bias_effect(bert, corpora.load("bundled"), scales=(0, 1), progress=False)
+    effect = study(bert, corpora.load("bundled"), scales=(0, 1), progress=False)
     kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
     assert kl["ln", 0] > 1.05 * kl["ln", 1]
 
@@ -62,7 +62,7 @@ def test_they_have_learned_something(gpt2, bert):
     for model, layout in ((gpt2, {"bos": True}), (bert, {"mask_rate": 0.12})):
         counts = unigrams.load(BUNDLED / model.interp_origin.name / "unigram.safetensors")
         batches = corpora.batches(model, "bundled", **layout)
-        effect = bias_effect(model, batches, unigram=counts, scales=(1,), progress=False)
+        effect = study(model, batches, unigram=counts, scales=(1,), progress=False)
         targets = torch.cat([batch.read_targets for batch in batches])
         unigram_nll = -counts.log_prior()[targets[targets > 0].numpy()].mean()
         assert np.log(effect.kl["perplexity"][0]) < unigram_nll - 1

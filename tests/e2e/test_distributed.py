@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from naming import naming
 
 from interp import corpora
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.cli import main
 from interp.passes import distributed, reading
 from interp.passes.distributed import Part, parts_of, shard
@@ -253,9 +253,9 @@ def test_what_is_not_shared_out_is_refused(command, commands, tmp_path, capsys, 
 def test_a_part_without_a_directory_reads_all(load_toy, texts):
     model = load_toy("gpt2")
     counts = np.arange(67)
-    whole = bias_effect(model, texts, unigram=counts, progress=False)
+    whole = study(model, texts, unigram=counts, progress=False)
     with shard(0, 2):
-        part = bias_effect(model, texts, unigram=counts, progress=False)
+        part = study(model, texts, unigram=counts, progress=False)
     pd.testing.assert_frame_equal(part.kl, whole.kl, check_exact=True)
 
 

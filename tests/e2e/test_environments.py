@@ -21,7 +21,7 @@ import interp
 
 
 def ask(model, answers):
-    answers.put(interp.frequency.bias_effect(model, {text!r}, progress=False).kl.to_csv())
+    answers.put(interp.frequency.study(model, {text!r}, progress=False).kl.to_csv())
 
 
 if __name__ == "__main__":
@@ -36,14 +36,14 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def table() -> str:
-    return interp.frequency.bias_effect(interp.load("tiny-gpt2"), TEXT, progress=False).kl.to_csv()
+    return interp.frequency.study(interp.load("tiny-gpt2"), TEXT, progress=False).kl.to_csv()
 
 
 def test_threads_of_an_event_loop_share_a_model(table: str) -> None:
     model = interp.load("tiny-gpt2")
 
-    async def ask() -> list[interp.frequency.BiasEffect]:
-        question = interp.frequency.bias_effect
+    async def ask() -> list[interp.frequency.FrequencyStudy]:
+        question = interp.frequency.study
         return await asyncio.gather(*(asyncio.to_thread(question, model, TEXT, progress=False) for _ in range(2)))
 
     assert [effect.kl.to_csv() for effect in asyncio.run(ask())] == [table, table]

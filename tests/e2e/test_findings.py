@@ -8,7 +8,7 @@ from toys import with_tables
 import interp
 from interp import probing
 from interp.analyses.attention.shares import largest_gaps
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.generation import page as generation
 from interp.corpora import pairs
 from interp.figures.runs import extremes
@@ -28,7 +28,7 @@ def test_numbers_are_compared_as_they_are_printed():
 
 
 def test_a_single_scale_has_its_number(load_toy, texts):
-    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
+    effect = study(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
     section = with_tables(effect, projection=effect.projection.assign(spearman=np.nan)).section
     assert section.findings == ()
     row = effect.kl.iloc[0]

@@ -50,7 +50,7 @@ def test_word_frequency(both):
     """KL(u‖q), where q is the mean prediction at the positions that are read, and perplexity."""
     model, hf, read = both
     counts = np.arange(1, model.cfg.d_vocab + 1) % 97
-    found = frequency.bias_effect(model, read, unigram=counts, biases=["ln"], scales=(0, 0.5, 1), **QUIET)
+    found = frequency.study(model, read, unigram=counts, biases=["ln"], scales=(0, 0.5, 1), **QUIET)
     u = counts / counts.sum()
     targets = torch.cat([batch.targets[batch.read] for batch in read])
     for scale, kl, perplexity in found.kl[["scale", "kl_unigram_model", "perplexity"]].itertuples(index=False):

@@ -20,7 +20,7 @@ from toys import ROOT, every_table, with_tables
 
 import interp
 from interp import pages, plots, probing
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.analyses.registry import analyses
 from interp.figures import style
 from interp.figures.section import Section
@@ -36,7 +36,7 @@ HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 
 @pytest.fixture
 def effect(load_toy, texts):
-    return bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=np.linspace(0, 1, 11), progress=False)
+    return study(load_toy("bert"), texts, unigram=np.arange(67), scales=np.linspace(0, 1, 11), progress=False)
 
 
 def test_figures_are_labelled_and_small(effect):
@@ -81,7 +81,7 @@ def test_a_large_vocabulary_is_summarised(effect):
 
 
 def test_absent_biases_are_refused(load_toy, texts):
-    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
+    effect = study(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
     with pytest.raises(ValueError, match=naming("'fc'", "ln")):
         plots.bias_curve(effect, "fc")
 

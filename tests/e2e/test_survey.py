@@ -54,7 +54,7 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     plain = corpora.batches(model, texts)
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
-    same(found["frequency"], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
+    same(found["frequency"], interp.frequency.study(model, predicted, scales=(0, 1), **options))
     same(found["attention"], interp.attention.study(model, plain, **options))
     same(found["encoding"], interp.encoding.study(model, predicted, **options))
     same(
@@ -109,7 +109,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
 
         return passes
 
-    monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
+    monkeypatch.setattr(tables.study, "passes", noted("frequency", tables.study.passes))
     settings = SHORT | {"frequency": {"scales": (0, 1)}, "controls": {"bands": 3}}
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
     found = report(load_toy("llama"), texts, more=True, **how)

@@ -834,7 +834,7 @@ def test_a_study_of_steps(run):
     expected = encoding.dynamics(kept, HELD_OUT, unigram=counts, settings=text, **QUIET)
     pd.testing.assert_frame_equal(found, expected)
     [(_, last)] = encoding.training.checkpoints(run, [10])
-    effect = interp.frequency.bias_effect(last, HELD_OUT, unigram=counts, scales=[1], biases=["ln"], **text, **QUIET)
+    effect = interp.frequency.study(last, HELD_OUT, unigram=counts, scales=[1], biases=["ln"], **text, **QUIET)
     assert found["kl_unigram_model"][1] == pytest.approx(effect.kl["kl_unigram_model"][0], rel=1e-6)
     with pytest.raises(FileNotFoundError, match=naming("0, 2, 10", 3)):
         encoding.study(model, HELD_OUT, **options, steps=[3], **QUIET)

@@ -31,7 +31,7 @@ def test_what_a_bias_does_to_rare_and_frequent_tokens(load_toy, texts):
     """Against the mean prediction of the model with its bias edited."""
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=24)
-    effect = frequency.bias_effect(model, batches, unigram=COUNTS, scales=[0, 0.5, 1], progress=False)
+    effect = frequency.study(model, batches, unigram=COUNTS, scales=[0, 0.5, 1], progress=False)
     values = effect.answer.values
     trained = mean_prediction(model, batches)
     model.ln_final.b.zero_()
@@ -53,7 +53,7 @@ def test_what_a_bias_does_to_rare_and_frequent_tokens(load_toy, texts):
 
 def test_equally_rare_types_are_in_the_same_group(load_toy, texts):
     """Whatever the order of the vocabulary."""
-    effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
+    effect = frequency.study(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
     counts = np.ones(len(effect.types))
     counts[:5] = [40, 30, 20, 10, 10]
     types = effect.types.assign(unigram=counts / counts.sum())
@@ -65,14 +65,14 @@ def test_equally_rare_types_are_in_the_same_group(load_toy, texts):
 
 
 def test_types_that_are_all_as_frequent_are_not_called_rare(load_toy, texts):
-    effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
+    effect = frequency.study(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0, 1], progress=False)
     types = effect.types.assign(unigram=1 / len(effect.types))
     text = of_frequency(effect.kl, types, effect.probabilities).text
     assert text.startswith("Without b_LN (the bias of the final layer norm), KL(u‖q), the distance of")
 
 
 def test_there_is_no_answer_without_the_model_as_it_was_trained(load_toy, texts):
-    effect = frequency.bias_effect(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0], progress=False)
+    effect = frequency.study(load_toy("gpt2"), texts, unigram=COUNTS, scales=[0], progress=False)
     assert effect.answer is None
 
 
@@ -163,7 +163,7 @@ def test_answers_come_first_in_the_terminal_and_on_the_page(tmp_path, capsys):
     assert printed.index(line) < printed.index("Are predictions further from word frequency")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert page.index(record["answer"]) < page.index("Are predictions further")
-    result = frequency.BiasEffect.load(tmp_path)
+    result = frequency.FrequencyStudy.load(tmp_path)
     assert repr(result).splitlines()[1].startswith("Without b_LN")
     assert result.answer.text in result.summary()
     assert line.endswith(f"Verdicts: {counted(result.findings)}.")

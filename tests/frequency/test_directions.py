@@ -13,7 +13,7 @@ from naming import naming
 import interp
 from interp import corpora
 from interp.analyses.encoding import fit
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 
 quiet = {"progress": False, "unigram": COUNTS}
 
@@ -27,7 +27,7 @@ def ids():
 def test_directions_are_vectors_added_in_transformers(kind, hf_directory, load_toy, ids):
     model = load_toy(kind)
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory(kind)).eval()
-    effect = bias_effect(model, ids, directions=["slope", "mean"], scales=[0.5, 0], **quiet)
+    effect = study(model, ids, directions=["slope", "mean"], scales=[0.5, 0], **quiet)
     slope = torch.from_numpy(fit(model, ids, progress=False).slope)
     vectors = {"mean": inputs_of(hf, ids).mean((0, 1)), "slope": -slope}
     assert effect.kl["bias"].drop_duplicates().tolist()[-2:] == ["mean", "slope"]
@@ -46,7 +46,7 @@ def test_trained_llama_with_its_mean_scaled(shared):
     text = [f"<s>{story}" for story in stories]
     counts = corpora.count_unigrams(model, text)
     with pytest.warns(UserWarning, match="special tokens are written out in texts and are read as such: <s> 40 ×"):
-        effect = bias_effect(model, text, unigram=counts, directions=["mean"], bos=False, progress=False)
+        effect = study(model, text, unigram=counts, directions=["mean"], bos=False, progress=False)
     found = effect.kl.set_index("scale")["kl_unigram_model"]
     np.testing.assert_allclose(found[[1.0, 0.5, 0.0]], [0.0123, 0.0717, 0.2637], atol=2e-4)
 
@@ -55,11 +55,11 @@ def test_directions_of_a_head_with_hooks_are_refused(load_toy, texts):
     model = load_toy("gpt2")
     with model.hooks(fwd_hooks=interp.hooks.scale_bias(model, "ln", 0.5)):
         with pytest.raises(RuntimeError, match=naming("hooks", "head")):
-            bias_effect(model, texts, directions=["mean"], **quiet)
+            study(model, texts, directions=["mean"], **quiet)
 
 
 def test_directions_of_a_folded_model_are_refused(load_toy, texts):
     model = load_toy("gpt2")
     model.process_weights_()
     with pytest.raises(ValueError, match=naming("W_U", "interp.load")):
-        bias_effect(model, texts, directions=["mean"], **quiet)
+        study(model, texts, directions=["mean"], **quiet)

@@ -19,7 +19,7 @@ from toys import every_table
 
 import interp
 from interp import corpora, hooks
-from interp.analyses.frequency import BiasEffect, bias_effect
+from interp.analyses.frequency import FrequencyStudy, study
 from interp.corpora.unigrams import Unigrams
 from interp.instruments.divergences import js, kl, kl_where_seen, perplexity
 from interp.instruments.predictions import MeanPredictions, Variant
@@ -76,9 +76,7 @@ def test_nothing_that_follows_a_text_is_in_q(hf_directory, texts):
     model, hf = (make(hf_directory("gpt2")) for make in (interp.load, transformers.GPT2LMHeadModel.from_pretrained))
     every = [*texts, " ".join(f"w{i}" for i in range(30))]
     counts = corpora.count_unigrams(model, every)
-    effect = bias_effect(
-        model, corpora.batches(model, every, layout="texts"), unigram=counts, scales=[1], progress=False
-    )
+    effect = study(model, corpora.batches(model, every, layout="texts"), unigram=counts, scales=[1], progress=False)
     predictions = []
     for text in every:
         ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -102,7 +100,7 @@ def test_trained_gpt2_equals_transformers(shared, yelp):
     model = interp.load(directory)
     counts = corpora.count_unigrams(model, [yelp])
     tokens = torch.cat([batch.tokens for batch in corpora.batches(model, [yelp])])[:200]
-    effect = bias_effect(model, tokens, unigram=counts, scales=(0, 0.5, 1), progress=False)
+    effect = study(model, tokens, unigram=counts, scales=(0, 0.5, 1), progress=False)
     hf = transformers.AutoModelForCausalLM.from_pretrained(directory).eval()
     rows = corpora.batches(model, tokens, batch_size=50)
     compare(effect, hf, rows, {"ln": "transformer.ln_f.bias"}, counts.distribution)
@@ -114,7 +112,7 @@ def test_published_reference_figures(shared, yelp):
     tokens = torch.cat([batch.tokens for batch in corpora.batches(model, [yelp])])
     counts = np.bincount(tokens.flatten().numpy(), minlength=1000)
     half = len(tokens) // 2
-    effect = bias_effect(model, tokens[half : half + 600], unigram=counts, scales=(1, 0.5, 0), progress=False)
+    effect = study(model, tokens[half : half + 600], unigram=counts, scales=(1, 0.5, 0), progress=False)
     np.testing.assert_allclose(effect.kl["kl_unigram_model"], [0.0258, 0.1402, 0.4605], atol=0.004)
     np.testing.assert_allclose(effect.kl["perplexity"], [21.85, 25.60, 39.54], rtol=0.03)
     assert effect.projection["spearman"][0] == pytest.approx(0.819, abs=0.001)
@@ -126,7 +124,7 @@ def test_bert_equals_transformers_at_masked_positions(layout, hf_directory, text
     model = interp.load(hf_directory("bert"))
     batches = corpora.batches(model, texts, layout=layout, mask_rate=0.3, batch_size=4)
     counts = corpora.count_unigrams(model, texts)
-    effect = bias_effect(model, batches, unigram=counts, scales=(0, 0.5, 1), progress=False)
+    effect = study(model, batches, unigram=counts, scales=(0, 0.5, 1), progress=False)
     assert list(effect.kl["bias"].unique()) == ["ln", "fc", "last"]
     hf = transformers.BertForMaskedLM.from_pretrained(hf_directory("bert")).eval()
     compare(effect, hf, batches, BERT, counts.distribution)
@@ -136,9 +134,9 @@ def test_bert_equals_transformers_at_masked_positions(layout, hf_directory, text
 def test_llama_has_no_such_bias(shared):
     model = interp.load(shared / "models/llama-stories260k")
     with pytest.raises(ValueError, match=naming("b_LN", "RMSNorm")):
-        bias_effect(model, ["Once upon a time"], biases=["ln"])
+        study(model, ["Once upon a time"], biases=["ln"])
     with pytest.raises(ValueError, match=naming("bias", "directions")):
-        bias_effect(model, ["Once upon a time"], directions=[])
+        study(model, ["Once upon a time"], directions=[])
 
 
 @pytest.mark.parametrize("width", [0.5, 30.0, 80.0])
@@ -179,8 +177,8 @@ def test_rows_that_are_not_tokens_are_left_out(load_toy, texts):
     model, padded = load_toy("gpt2"), load_toy("gpt2")
     padded.unembed.W_U.data = torch.cat([model.W_U.data, 3 * torch.ones(16, 5)], 1)
     padded.unembed.b_U.data = torch.zeros(72)
-    plain = bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
-    effect = bias_effect(padded, texts, unigram=np.append(np.arange(1, 68), np.zeros(5, int)), progress=False)
+    plain = study(model, texts, unigram=np.arange(1, 68), progress=False)
+    effect = study(padded, texts, unigram=np.append(np.arange(1, 68), np.zeros(5, int)), progress=False)
     expected = every_table(plain)
     for name, table in every_table(effect).items():
         pd.testing.assert_frame_equal(table, expected[name], rtol=1e-4)
@@ -190,11 +188,11 @@ def test_numbers_that_are_not_finite_are_refused(load_toy, texts):
     model = load_toy("gpt2")
     model.ln_final.b.data[0] = torch.nan
     with pytest.raises(ValueError, match=naming("NaN", "weights")):
-        bias_effect(model, texts, unigram=np.arange(67), progress=False)
+        study(model, texts, unigram=np.arange(67), progress=False)
     model.ln_final.b.data[0] = 0
     model.blocks[1].mlp.b_out.data[0] = torch.inf
     with pytest.raises(ValueError, match=naming("b_out", "NaN")):
-        bias_effect(model, texts, unigram=np.arange(67), progress=False)
+        study(model, texts, unigram=np.arange(67), progress=False)
     assert np.isnan(perplexity(float("nan")))
 
 
@@ -202,31 +200,31 @@ def test_b_fc_is_not_scaled_under_other_hooks_on_the_head(load_toy, texts):
     model = load_toy("bert")
     with model.hooks(fwd_hooks=hooks.scale_bias(model, "last", 0.0)):
         with pytest.raises(RuntimeError, match=naming("b_FC", "hooks", "head")):
-            bias_effect(model, texts, unigram=np.arange(67), progress=False)
-        edited = bias_effect(model, texts, unigram=np.arange(67), biases=["ln"], progress=False)
+            study(model, texts, unigram=np.arange(67), progress=False)
+        edited = study(model, texts, unigram=np.arange(67), biases=["ln"], progress=False)
     assert edited.provenance["active_hooks"] == ["unembed.hook_out"]
 
 
 def test_seeds_and_generators(load_toy, texts):
     model = load_toy("bert")
     options = {"unigram": np.arange(67), "scales": (1,), "progress": False}
-    one = bias_effect(model, (text for text in texts), seed=1, **options)
+    one = study(model, (text for text in texts), seed=1, **options)
     assert one.provenance["seed"] == 1
     assert json.dumps(one.provenance)
     batches = corpora.batches(model, texts, mask_rate=0.12, seed=1)
-    pd.testing.assert_frame_equal(bias_effect(model, batches, **options).kl, one.kl)
+    pd.testing.assert_frame_equal(study(model, batches, **options).kl, one.kl)
     with pytest.raises(ValueError, match=naming("encoder", "mask_rate")):
-        bias_effect(model, corpora.batches(model, texts), **options)
+        study(model, corpora.batches(model, texts), **options)
 
 
 def test_counts_of_another_tokenizer_are_refused(load_toy, texts):
     counts = Unigrams(np.arange(67), "elsewhere", "0123")
     with pytest.raises(ValueError, match=naming("counts", "elsewhere", "tokenizer")):
-        bias_effect(load_toy("gpt2"), texts, unigram=counts)
+        study(load_toy("gpt2"), texts, unigram=counts)
 
 
 def test_tables(load_toy, texts):
-    effect = bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=(0, 0.5, 1), progress=False)
+    effect = study(load_toy("bert"), texts, unigram=np.arange(67), scales=(0, 0.5, 1), progress=False)
     contract = {
         "kl": "bias scale kl_unigram_model kl_model_unigram dropped_mass js perplexity balanced_nll n_tokens",
         "types": "token_id token count unigram projection_ln bias_last",
@@ -255,7 +253,7 @@ def test_tables(load_toy, texts):
 
 def test_own_counts_warn(load_toy, texts):
     with pytest.warns(UserWarning, match="come from .* tokens; with fewer than about .* sampling error"):
-        own = bias_effect(load_toy("gpt2"), corpora.load(texts, limit=3), progress=False)
+        own = study(load_toy("gpt2"), corpora.load(texts, limit=3), progress=False)
     total = sum(len(text.split()) for text in texts)
     assert own.types["count"].sum() == total, "the whole corpus is counted, before limit"
     assert own.provenance["unigram"]["n_tokens"] == total
@@ -266,7 +264,7 @@ def test_shipped_counts_are_taken(hf_directory, tmp_path, texts):
     Unigrams(np.arange(67), "training text").save(tmp_path / "m/unigram.safetensors")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        effect = bias_effect(interp.load(tmp_path / "m"), texts, progress=False)
+        effect = study(interp.load(tmp_path / "m"), texts, progress=False)
     assert effect.provenance["unigram"]["corpus"] == "training text"
 
 
@@ -283,14 +281,14 @@ def test_bad_input(load_toy, texts):
         ({"mask_rate": 0.1}, ("mask_rate", "encoders")),
     ):
         with pytest.raises(ValueError, match=naming(*values)):
-            bias_effect(model, texts, progress=False, **({"unigram": np.arange(67)} | options))
+            study(model, texts, progress=False, **({"unigram": np.arange(67)} | options))
     with pytest.raises(ValueError, match=naming("settings", "seed")):
-        bias_effect(model, corpora.batches(model, texts), unigram=np.arange(67), seed=3)
+        study(model, corpora.batches(model, texts), unigram=np.arange(67), seed=3)
     with pytest.raises(ValueError, match=naming("position", "mask_rate")):
-        bias_effect(load_toy("bert"), ["w1"], unigram=np.arange(67), mask_rate=1e-9, progress=False)
+        study(load_toy("bert"), ["w1"], unigram=np.arange(67), mask_rate=1e-9, progress=False)
     model.cfg.output_logits_soft_cap = 30.0
     with pytest.raises(ValueError, match=naming("logits", 30)):
-        bias_effect(model, texts, unigram=np.arange(67))
+        study(model, texts, unigram=np.arange(67))
 
 
 @settings(max_examples=60, deadline=None)
@@ -310,7 +308,7 @@ def test_divergences(a, b):
 
 
 def test_probabilities_are_a_row_for_each_edit_and_token(load_toy, texts):
-    effect = bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=[1, 0.5], progress=False)
+    effect = study(load_toy("bert"), texts, unigram=np.arange(67), scales=[1, 0.5], progress=False)
     q = effect.probabilities.arrays["probability"]
     rows = [
         (token_id, bias, scale, q.sel(bias=bias, scale=scale, token_id=token_id).item())
@@ -325,9 +323,9 @@ def test_probabilities_are_a_row_for_each_edit_and_token(load_toy, texts):
 
 
 def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeypatch):
-    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
+    effect = study(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
     effect.save(tmp_path)
-    again = BiasEffect.load(tmp_path)
+    again = FrequencyStudy.load(tmp_path)
     found = every_table(again)
     for name, table in every_table(effect).items():
         assert found[name].equals(table), name
@@ -343,11 +341,11 @@ def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeyp
     with pytest.raises(OSError, match=naming("No space left")):
         effect.save(tmp_path, overwrite=True)
     monkeypatch.undo()
-    assert BiasEffect.load(tmp_path).kl.equals(effect.kl), "the old result is still whole"
+    assert FrequencyStudy.load(tmp_path).kl.equals(effect.kl), "the old result is still whole"
     assert [path.name for path in tmp_path.iterdir()] == ["frequency"]
     effect.save(tmp_path, overwrite=True)
     with pytest.raises(FileNotFoundError, match=naming(tmp_path / "elsewhere")):
-        BiasEffect.load(tmp_path / "elsewhere")
+        FrequencyStudy.load(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
@@ -365,7 +363,7 @@ def test_probabilities_that_float32_does_not_hold(kind, weight, bias, hf_directo
     final.b.data *= bias
     text = corpora.batches(model, texts, **({"mask_rate": 0.3} if kind == "bert" else {}))
     counts = corpora.count_unigrams(model, texts)
-    effect = bias_effect(model, text, unigram=counts, biases=["ln"], scales=[0.5, 1], progress=False)
+    effect = study(model, text, unigram=counts, biases=["ln"], scales=[0.5, 1], progress=False)
     for scale in (0.5, 1):
         q, _, _ = naive(hf.double(), text, f"{norm}.bias", scale, np.zeros(model.cfg.d_vocab))
         expected = kl(counts.distribution, q)
@@ -380,7 +378,7 @@ def test_probabilities_that_float64_does_not_hold_are_refused(load_toy, texts):
     model.ln_final.w.data *= 1_000
     model.ln_final.b.data *= 1_000
     with pytest.raises(ValueError, match=naming("ln × 0", "1e-308")):
-        bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
+        study(model, texts, unigram=np.arange(1, 68), progress=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*of the tokens of texts are")
@@ -389,7 +387,7 @@ def test_counts_at_rows_that_are_not_tokens_are_refused(load_toy, texts):
     model.tokenizer = make_tokenizer_of(60)
     counts = np.arange(1, 68)
     with pytest.raises(ValueError, match=naming("counts", "vocabulary")):
-        bias_effect(model, texts, unigram=counts, progress=False)
+        study(model, texts, unigram=counts, progress=False)
 
 
 def make_tokenizer_of(n):

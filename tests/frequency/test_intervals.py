@@ -9,7 +9,7 @@ from scipy import stats
 
 import interp
 from interp import corpora
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.instruments.measures import correlations
 from interp.results.intervals import FEWEST_TEXTS
 
@@ -46,7 +46,7 @@ def counted(load_toy):
 def test_intervals_are_those_of_leaving_out_each_group(counted):
     """50 rows make groups of four, with two rows in the last one."""
     model, ids, counts = counted
-    effect = bias_effect(model, ids, unigram=counts, scales=SCALES, progress=False)
+    effect = study(model, ids, unigram=counts, scales=SCALES, progress=False)
     assert effect.provenance["intervals"] == {
         "method": "delete-one-group jackknife", "level": 0.95, "groups": 13, "texts_per_group": 4
     }  # fmt: skip
@@ -87,7 +87,7 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
 def test_groups_do_not_depend_on_batches(kind, load_toy, texts):
     model = load_toy(kind)
     options = {"unigram": np.arange(67), "scales": [0, 1], "progress": False}
-    one, other = (bias_effect(model, 3 * texts, batch_size=size, **options).kl for size in (1, 7))
+    one, other = (study(model, 3 * texts, batch_size=size, **options).kl for size in (1, 7))
     assert one.filter(regex="_low|_high").notna().all(axis=None)
     np.testing.assert_allclose(one.select_dtypes("number"), other.select_dtypes("number"), rtol=2e-5, atol=1e-5)
 
@@ -95,14 +95,14 @@ def test_groups_do_not_depend_on_batches(kind, load_toy, texts):
 def test_a_short_text_has_no_interval_and_says_why(load_toy):
     model = load_toy("gpt2")
     short = torch.randint(7, 67, (FEWEST_TEXTS - 1, 12), generator=torch.Generator().manual_seed(0))
-    effect = bias_effect(model, short, unigram=np.arange(67), progress=False)
+    effect = study(model, short, unigram=np.arange(67), progress=False)
     assert effect.kl.filter(regex="_low|_high|corrected").isna().all(axis=None)
     assert effect.kl[["kl_unigram_model", "delta_kl", "perplexity"]].notna().all(axis=None)
     assert effect.provenance["intervals"]["none"].startswith("what was read is 19 different texts, or pieces of")
 
 
 def test_the_unedited_model_differs_from_itself_by_nothing(load_toy, texts):
-    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
+    effect = study(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
     same = effect.kl.filter(regex="^delta")
     assert (same == 0).all(axis=None)
 
@@ -116,9 +116,9 @@ def test_correction_is_nearer_to_what_more_text_gives(shared):
     text, counts = corpora.batches(model, yelp, context=64), corpora.count_unigrams(model, yelp)
     tokens = torch.cat([batch.tokens for batch in text])
     options = {"unigram": counts, "scales": [1], "progress": False}
-    far = bias_effect(model, tokens[-500:], **options).kl.iloc[0]
+    far = study(model, tokens[-500:], **options).kl.iloc[0]
     rng = np.random.default_rng(0)
-    few = [bias_effect(model, tokens[rng.choice(1000, 20)], **options).kl.iloc[0] for _ in range(10)]
+    few = [study(model, tokens[rng.choice(1000, 20)], **options).kl.iloc[0] for _ in range(10)]
     plain, corrected = (np.mean([one[name] for one in few]) for name in ("kl_unigram_model", "kl_corrected"))
     assert plain - far["kl_corrected"] > 3 * abs(corrected - far["kl_corrected"])
 

@@ -21,7 +21,7 @@ def family():
         with torch.no_grad():
             model.ln_final.b.normal_()
         with pytest.warns(UserWarning, match="word frequencies come from texts"):
-            effect = interp.frequency.bias_effect(model, TEXT, scales=[0, 1], progress=False)
+            effect = interp.frequency.study(model, TEXT, scales=[0, 1], progress=False)
         effects[name] = effect, model
     return effects
 

@@ -18,7 +18,6 @@ from transformers import GenerationConfig
 
 import interp
 from interp import hooks
-from interp.analyses.frequency import bias_effect
 from interp.analyses.generation import GenerationStudy, generate, prompts, study, text_metrics
 from interp.analyses.generation.metrics import frequent_types, mauve_scores, text_features
 from interp.analyses.generation.options import DECODERS
@@ -524,7 +523,7 @@ def test_sweep(tiny, some, corpus, tmp_path):
     for name, value in wanted.items():
         assert measured[name] == pytest.approx(value), name
     text = interp.corpora.batches(tiny, corpus, bos=True)
-    perplexity = bias_effect(tiny, text, unigram=counts, scales=(1, 0.5), progress=False).kl["perplexity"]
+    perplexity = interp.frequency.study(tiny, text, unigram=counts, scales=(1, 0.5), progress=False).kl["perplexity"]
     greedy = found.metrics.query("decoder == 'greedy'")
     assert greedy["perplexity"].tolist() == perplexity.tolist(), "that of interp frequency, on the same text"
     assert measured["perplexity"] == perplexity[1]
@@ -546,12 +545,12 @@ def test_sweep(tiny, some, corpus, tmp_path):
 
 @pytest.mark.slow
 def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
-    """It is computed on rows of the same length as in `bias_effect`, not on prompts."""
+    """It is computed on rows of the same length as in `interp.frequency.study`, not on prompts."""
     options = {"scales": [1], "decoders": ["greedy"], "progress": False}
     for context in (64, 48):
         found = study(tiny, some, context=context, **options).metrics
         text = interp.corpora.batches(tiny, corpus, bos=True, context=context)
-        effect = bias_effect(tiny, text, scales=[1], progress=False)
+        effect = interp.frequency.study(tiny, text, scales=[1], progress=False)
         assert found["perplexity"].dropna().tolist() == effect.kl["perplexity"].tolist()
 
 

@@ -86,10 +86,8 @@ REFUSED = {
     "logits": lambda model: model(torch.ones(1, 4, dtype=torch.long)),
     "the head": prediction_head,
     "the site of the logits": lambda model: hook_name(model, "logits"),
-    "frequency": lambda model: frequency.bias_effect(model, TEXTS, progress=False),
-    "frequency, with directions": lambda model: frequency.bias_effect(
-        model, TEXTS, directions=["mean"], progress=False
-    ),
+    "frequency": lambda model: frequency.study(model, TEXTS, progress=False),
+    "frequency, with directions": lambda model: frequency.study(model, TEXTS, directions=["mean"], progress=False),
     "encoding": lambda model: encoding.study(model, TEXTS, progress=False),
     "sentences": lambda model: probing.sentence_scores(model, TEXTS, progress=False),
     "surprisal": lambda model: probing.minimal_pair_accuracy(model, _pairs(), progress=False),

@@ -95,7 +95,7 @@ def test_counts_of_another_tokenizer_are_refused(two, texts):
     lower, cased = two
     counts = interp.corpora.count_unigrams(lower, texts)
     with pytest.raises(ValueError, match=naming("counts", "texts", "tokenizer")):
-        interp.frequency.bias_effect(cased, texts, unigram=counts, progress=False)
+        interp.frequency.study(cased, texts, unigram=counts, progress=False)
     with pytest.raises(ValueError, match=naming("counts", 67, "tokenizers")):
         counts.merge(interp.corpora.count_unigrams(cased, texts))
 

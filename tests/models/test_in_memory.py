@@ -269,7 +269,7 @@ def test_tokenizers() -> None:
     with pytest.raises(ValueError, match=naming("TokenizersBackend", "Qwen2Tokenizer", "AutoTokenizer")):
         as_model(made("qwen2"), other)
     with pytest.raises(ValueError, match=naming("tokenizer", "interp.models.as_model(model, tokenizer)")):
-        interp.frequency.bias_effect(as_model(hf), ["w1 w2"], progress=False)
+        interp.frequency.study(as_model(hf), ["w1 w2"], progress=False)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt", "bert", "gpt_neox", "llama"])

@@ -23,7 +23,7 @@ from interp.support import memory
 
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
-    "frequency.bias_effect": {"scales": [0, 1]},
+    "frequency.study": {"scales": [0, 1]},
     "attention.study": {"key_classes": CLASSES},
     "encoding.study": {"orders": ["random"], "ratios": [2]},
     "generation.study": {"n": 2, "prompt_tokens": 2, "new_tokens": 4, "decoders": ["greedy", "beam"]},
@@ -94,7 +94,7 @@ def test_mixed_devices_are_noticed():
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        ("gpt2", "frequency.bias_effect"),
+        ("gpt2", "frequency.study"),
         ("llama", "attention.study"),
         pytest.param("gpt2", "attention.study", marks=pytest.mark.slow),
         pytest.param("gpt2", "encoding.study", marks=pytest.mark.slow),

@@ -12,7 +12,7 @@ import pytest
 from workshop import MISSING, Command, Workshop, check_command_refused, check_refused
 
 from interp import pages
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.registry import load_result
 from interp.cli import main
 from interp.pages.page import templates
@@ -121,7 +121,7 @@ def test_the_rest_of_a_page_is_written(
     text = (run.parent / "index.html").read_text()
     assert text.count("Not drawn</strong>") == len(told["not_drawn"])
     if broken != "part":
-        assert {one["run"] for one in told["findings"]} == {BiasEffect.load(run).where}, "of the one that is drawn"
+        assert {one["run"] for one in told["findings"]} == {FrequencyStudy.load(run).where}, "of the one that is drawn"
         assert text.count('class="plot"') > 3
 
 

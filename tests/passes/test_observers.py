@@ -10,7 +10,7 @@ from naming import naming
 from processes import Command, Script, often
 
 from interp import corpora, hooks
-from interp.analyses.frequency import bias_effect
+from interp.analyses.frequency import study
 from interp.cli import main
 from interp.models.sites import hook_name
 from interp.passes import reading
@@ -336,12 +336,12 @@ def test_other_scales_and_scores_are_another_run(load_toy, texts, tmp_path):
     """What is not in the weights counts too: the requested λ, and the config."""
     model = load_toy("gpt2")
     options = {"unigram": np.arange(1, 68), "progress": False, "directory": tmp_path}
-    bias_effect(model, texts, scales=(0, 0.5, 1), **options)
+    study(model, texts, scales=(0, 0.5, 1), **options)
     with pytest.raises(ValueError, match=naming(tmp_path, "observer 0.variants.1.name", "'ln × 0.5'", "'ln × 0.3'")):
-        bias_effect(model, texts, scales=(0, 0.3, 1), **options)
+        study(model, texts, scales=(0, 0.3, 1), **options)
     model.blocks[1].attn.attn_scale *= 2
     with pytest.raises(ValueError, match=naming(tmp_path, "config")):
-        bias_effect(model, texts, scales=(0, 0.5, 1), **options)
+        study(model, texts, scales=(0, 0.5, 1), **options)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -13,7 +13,6 @@ import interp
 from interp import corpora
 from interp.analyses.attention import study as attention_study
 from interp.analyses.encoding.tables import study as encoding_study
-from interp.analyses.frequency import bias_effect
 from interp.models import identity
 from interp.models.sites import hook_name
 from interp.passes import execution
@@ -50,7 +49,7 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
     found = execute(
         model,
         side_by_side(
-            bias_effect.passes(model, text, unigram=counts),
+            interp.frequency.study.passes(model, text, unigram=counts),
             attention_study.passes(model, text, unigram=counts, layers=[0, 3]),
             encoding_study.passes(model, text, unigram=counts, bases=["axis"]),
         ),
@@ -64,7 +63,7 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
         "pass 5, steering",
         "pass 6, neurons, exact",
     ]
-    same(found[0], bias_effect(model, text, unigram=counts, progress=False))
+    same(found[0], interp.frequency.study(model, text, unigram=counts, progress=False))
     same(found[1], attention_study(model, text, unigram=counts, layers=[0, 3], progress=False))
     same(found[2], encoding_study(model, text, unigram=counts, bases=["axis"], progress=False))
 
@@ -79,12 +78,13 @@ def test_masked_and_plain_text_are_read_apart(load_toy, texts, observed):
     found = execute(
         model,
         side_by_side(
-            bias_effect.passes(model, masked, unigram=counts), attention_study.passes(model, plain, unigram=counts)
+            interp.frequency.study.passes(model, masked, unigram=counts),
+            attention_study.passes(model, plain, unigram=counts),
         ),
         progress=False,
     )
     assert observed == ["pass 1, word frequency", "pass 2, attention + attention scores", "pass 3, ablation"]
-    same(found[0], bias_effect(model, masked, unigram=counts, progress=False))
+    same(found[0], interp.frequency.study(model, masked, unigram=counts, progress=False))
 
 
 class MeanResidual(Observer):
@@ -154,7 +154,7 @@ def test_a_mistake_shows_before_anything_is_read(load_toy, texts, observed):
         execute(
             model,
             side_by_side(
-                bias_effect.passes(model, text, unigram=np.arange(67)),
+                interp.frequency.study.passes(model, text, unigram=np.arange(67)),
                 attention_study.passes(model, text, unigram=np.arange(67), key_classes={"last": [99]}),
             ),
             progress=False,

@@ -38,7 +38,7 @@ def together(*tasks):
 def test_rounds_of_two_threads_on_one_model(gpt2, texts):
     parts = texts[:6], texts[6:12]
     counts = np.arange(1, gpt2.W_U.shape[1] + 1)
-    effect = lambda part: interp.frequency.bias_effect(  # noqa: E731
+    effect = lambda part: interp.frequency.study(  # noqa: E731
         gpt2, list(part), unigram=counts, batch_size=1, scales=[0, 1], progress=False
     )
     alone = [effect(part) for part in parts]
@@ -137,7 +137,7 @@ def test_autocast_is_refused(gpt2, texts):
     """It gives other numbers, while the provenance would say float32."""
     with torch.autocast("cpu", torch.bfloat16):
         for run in (
-            lambda: interp.frequency.bias_effect(gpt2, texts, unigram=np.arange(1, 68), progress=False),
+            lambda: interp.frequency.study(gpt2, texts, unigram=np.arange(1, 68), progress=False),
             lambda: generate(gpt2, ["w1"], max_new_tokens=3, progress=False),
         ):
             with pytest.raises(RuntimeError, match=naming("torch.autocast")):

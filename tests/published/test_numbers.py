@@ -187,7 +187,7 @@ def head(smol):
 def test_the_mean_input_of_the_unembedding_scaled(smol, head):
     h, W_U, targets = head
     counts = np.arange(1, len(W_U) + 1) % 97
-    table = frequency.bias_effect(
+    table = frequency.study(
         smol.model, smol.batches, unigram=counts, directions=["mean"], scales=(0, 0.5, 1), **QUIET
     ).kl
     u = counts / counts.sum()
@@ -281,7 +281,7 @@ def test_surprisal_of_words(smol):
 def test_the_head_that_minilm_lacks(minilm):
     """What needs no head is tested above."""
     with pytest.raises(ValueError, match=naming("prediction head", "attention", "probing")):
-        frequency.bias_effect(minilm.model, TEXT, **QUIET)
+        frequency.study(minilm.model, TEXT, **QUIET)
 
 
 def test_a_gguf_is_the_model_that_was_made_from_it(published, smollm2):

@@ -29,7 +29,7 @@ CLASSES = {"key_classes": {"first": [7, 8]}, "progress": False}
 def effect():
     model = toy_decoder()
     unigram = corpora.count_unigrams(model, TEXT)
-    return interp.frequency.bias_effect(model, TEXT, unigram=unigram, scales=[0, 1], progress=False)
+    return interp.frequency.study(model, TEXT, unigram=unigram, scales=[0, 1], progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +152,13 @@ def test_a_tilde_is_the_home_directory(effect, tmp_path, monkeypatch):
 
 
 def test_a_plot_says_what_it_draws(effect, study):
-    draws = ("plots.bias_curve", "BiasEffect", "interp.frequency.bias_effect")
+    draws = ("plots.bias_curve", "FrequencyStudy", "interp.frequency.study")
     with pytest.raises(TypeError, match=naming(*draws, "AttentionStudy", ".figures()")):
         plots.bias_curve(study)
     with pytest.raises(TypeError, match=naming(*draws, "'runs/demo'")):
         plots.bias_curve("runs/demo")
     with pytest.raises(
-        TypeError, match=naming("plots.dimension_means", "AttentionStudy", "interp.attention.study", "BiasEffect")
+        TypeError, match=naming("plots.dimension_means", "AttentionStudy", "interp.attention.study", "FrequencyStudy")
     ):
         plots.dimension_means(study=effect)
     assert plots.bias_curve(effect=effect, bias="ln").data
@@ -185,7 +185,7 @@ def test_figures_are_found_by_the_beginning_of_a_name(effect):
 @pytest.mark.slow
 def test_one_name_or_number_is_taken_as_a_list(effect):
     model = toy_decoder()
-    one = interp.frequency.bias_effect(
+    one = interp.frequency.study(
         model, TEXT, unigram=corpora.count_unigrams(model, TEXT), biases="ln", scales=0, progress=False
     )
     removed = effect.kl[effect.kl["scale"] == 0].set_index("bias").loc["ln", "kl_unigram_model"]

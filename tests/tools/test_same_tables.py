@@ -23,7 +23,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("kept") / "toy"
     model = toy_decoder()
     counts = corpora.count_unigrams(model, TEXT)
-    interp.frequency.bias_effect(model, TEXT, unigram=counts, scales=[0, 1], progress=False).save(run)
+    interp.frequency.study(model, TEXT, unigram=counts, scales=[0, 1], progress=False).save(run)
     interp.attention.study(model, TEXT, key_classes={"first": [7, 8]}, progress=False).save(run)
     same_tables.keep_said(run)
     return run.parent

@@ -18,7 +18,7 @@ from interp.analyses.attention import AttentionStudy
 from interp.analyses.attention.patterns import AttentionInText
 from interp.analyses.encoding import EncodingStudy
 from interp.analyses.encoding.regression import Fit
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.generation import GenerationStudy
 from interp.analyses.probing import ProbingStudy
 from interp.analyses.probing.probes import Probe
@@ -39,10 +39,10 @@ model = interp.load("tiny-gpt2")
 assert_type(model, Model)
 text = interp.corpora.batches(model, "bundled", bos=True)
 assert_type(text, Batches)
-effect = interp.frequency.bias_effect(model, text, scales=[0.0, 1.0])
-assert_type(effect, BiasEffect)
+effect = interp.frequency.study(model, text, scales=[0.0, 1.0])
+assert_type(effect, FrequencyStudy)
 assert_type(effect.kl, pd.DataFrame)
-assert_type(interp.frequency.bias_effect(model, text, biases="ln", scales=0.5), BiasEffect)
+assert_type(interp.frequency.study(model, text, biases="ln", scales=0.5), FrequencyStudy)
 assert_type(interp.plots.bias_curve(effect, "ln"), Figure)
 interp.plots.bias_curve(effect, "ln").save("curve.pdf", width=3.3)
 assert_type(effect.figures(), dict[str, Figure])
@@ -84,7 +84,7 @@ assert_type(interp.encoding.study(model, "bundled"), EncodingStudy)
 assert_type(interp.generation.study(model, interp.generation.prompts(model, "bundled")), GenerationStudy)
 assert_type(interp.probing.study(model, pairs), ProbingStudy)
 assert_type(interp.attention.attention_in_text(model, "A text.", 3, 48), AttentionInText)
-assert_type(execute(model, interp.frequency.bias_effect.passes(model, text)), BiasEffect)
+assert_type(execute(model, interp.frequency.study.passes(model, text)), FrequencyStudy)
 
 # Recipes on a user's own model
 

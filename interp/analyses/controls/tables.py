@@ -55,7 +55,7 @@ class ControlStudy(Result):
     - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
       excess_nll): one row per random direction, in place of b_LN and of each direction, and scale.
     - `kl` (bias, scale, kl_unigram_model, delta_kl, delta_kl_corrected±, perplexity): one row per bias or direction,
-      and scale, as in `interp.frequency.BiasEffect`.
+      and scale, as in `interp.frequency.FrequencyStudy`.
     - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll±, delta_nll±,
       excess_nll±, calibration_error±, delta_calibration_error±, calibration_floor): one row per bias or direction,
       scale and band of word frequency.
@@ -124,13 +124,13 @@ def why_impossible(model: Model, directions: Several[Direction] = ("mean", "slop
 def study(model: Model, text: Text, options: ControlOptions) -> Passes[ControlStudy]:
     """Remove b_LN, E[h] and −A from the prediction head's input, and random directions in their place.
 
-    Each is scaled by λ, which adds a constant vector to the logits, as in `interp.frequency.bias_effect`. It is
+    Each is scaled by λ, which adds a constant vector to the logits, as in `interp.frequency.study`. It is
     compared with random directions in what this does to `KL(u‖q)`, and to the NLL of rare and frequent words. Outlier
     dimensions of the input, if there are any, are compared with random parts of it. There is one pass to find the
     directions and outlier dimensions, and one for everything else.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Word frequencies are those of
-    `interp.frequency.bias_effect`.
+    `interp.frequency.study`.
 
     Raises:
         ValueError: a scale is 1, repeated or not finite; there are fewer than 39 draws, or one band; unigram counts

@@ -1,2 +1,2 @@
 from . import components as components, tables as tables
-from .tables import BiasEffect as BiasEffect, bias_effect as bias_effect
+from .tables import FrequencyStudy as FrequencyStudy, study as study

@@ -170,7 +170,7 @@ def writers(
 
     Args:
         text_or_batches: the text that the model reads.
-        unigram: word frequencies; see `interp.frequency.bias_effect`. Default: those of the text.
+        unigram: word frequencies; see `interp.frequency.study`. Default: those of the text.
 
     Raises:
         ValueError: the model is an encoder, folded, or such that its attention and MLPs do not add up to the head's

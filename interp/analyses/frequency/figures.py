@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.analyses.frequency import BiasEffect
+from interp.analyses.frequency import FrequencyStudy
 from interp.analyses.frequency.components import FrequencyWriters
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
@@ -39,7 +39,7 @@ _ADDED = {name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for na
 _ADDED["last"] = ("b<sub>last</sub>", "bias_last")
 
 
-def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
+def bias_curve(effect: FrequencyStudy, bias: Bias | Direction = "ln") -> Figure:
     """Plot the mean predicted against the unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
     For each bin of log u, there is the geometric mean of q with a band of ± one geometric SD over types. The lines are
@@ -53,7 +53,7 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
         >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> effect = interp.frequency.study(model, text, unigram=counts, scales=[0, 1], progress=False)
         >>> [trace.name for trace in bias_curve(effect).data if trace.name]
         ['λ = 0 (removed)', 'λ = 1 (as trained)', 'q = u (unigram)', 'q = 1/V (uniform)']
     """
@@ -77,7 +77,7 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
-def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
+def bias_ratio(effect: FrequencyStudy, bias: Bias | Direction = "ln") -> Figure:
     """Plot how many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by
     u(w).
 
@@ -92,7 +92,7 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
         >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> effect = interp.frequency.study(model, text, unigram=counts, scales=[0, 1], progress=False)
         >>> [trace.name for trace in bias_ratio(effect).data if trace.name]
         ['λ = 0 (removed)', 'λ = 1 (as trained)']
     """
@@ -130,7 +130,7 @@ def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, *
     add_series(out, mean, look, legend=True, **options)
 
 
-def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
+def projection(effect: FrequencyStudy, bias: Bias | Direction = "ln") -> Figure:
     """Plot what a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
     This is `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, and `−A W_U` for slope. At most 1,500 types are
@@ -144,7 +144,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
         >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> effect = interp.frequency.study(model, text, unigram=counts, scales=[0, 1], progress=False)
         >>> len(projection(effect).data[0].x)  # types that occur in the text
         3
     """
@@ -190,7 +190,7 @@ def frequency_writers(ledger: FrequencyWriters) -> Figure:
     return out
 
 
-def kl_by_scale(effect: BiasEffect) -> Figure:
+def kl_by_scale(effect: FrequencyStudy) -> Figure:
     """Plot KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval if the text
     has enough groups for one.
 
@@ -199,7 +199,7 @@ def kl_by_scale(effect: BiasEffect) -> Figure:
         >>> from interp.testing import toy_decoder
         >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
         >>> counts = interp.corpora.count_unigrams(model, text)
-        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[1, 0], progress=False)
+        >>> effect = interp.frequency.study(model, text, unigram=counts, scales=[1, 0], progress=False)
         >>> [line.x.tolist() for line in kl_by_scale(effect).data]
         [[0.0, 1.0]]
     """

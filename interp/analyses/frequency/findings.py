@@ -35,7 +35,7 @@ def answer(kl: pd.DataFrame, types: pd.DataFrame, probabilities: Dense) -> Answe
     the last of them. If these are the same types, nothing is said of them.
 
     Args:
-        kl, types, probabilities: tables of `BiasEffect`.
+        kl, types, probabilities: tables of `FrequencyStudy`.
     """
     rows = _edited(kl)
     unigram = types.set_index("token_id")["unigram"]
@@ -88,7 +88,7 @@ def findings(
     (docs/intervals.md).
 
     Args:
-        kl, types, projection, projection_draws: tables of `BiasEffect`.
+        kl, types, projection, projection_draws: tables of `FrequencyStudy`.
         intervals: what its provenance says about the intervals.
     """
     fits = not misfit(kl, types)
@@ -104,7 +104,7 @@ def misfit(kl: pd.DataFrame, types: pd.DataFrame) -> list[str]:
     `exp(−Σ u log u)`, that of u itself.
 
     Args:
-        kl, types: the tables of `BiasEffect`.
+        kl, types: the tables of `FrequencyStudy`.
 
     Examples:
         >>> kl, types = pd.DataFrame({"scale": [1.0], "perplexity": [9.0]}), pd.DataFrame({"unigram": [0.25] * 4})

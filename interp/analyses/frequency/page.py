@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.analyses.frequency import figures as plots
-from interp.analyses.frequency.tables import BiasEffect
+from interp.analyses.frequency.tables import FrequencyStudy
 from interp.figures.draw import add_series, error_bars
 from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
@@ -41,7 +41,7 @@ _FAMILY = 3
 """The fewest models whose sizes are compared."""
 
 
-def section(effect: BiasEffect) -> Section:
+def section(effect: FrequencyStudy) -> Section:
     """Return what the page says about `interp frequency`; every number comes from the result."""
     first, *later = effect.kl["bias"].unique()
     scaled = {1.0} < set(effect.kl["scale"])
@@ -59,7 +59,7 @@ def section(effect: BiasEffect) -> Section:
     return Section(main, effect.findings, tuple(_notes(effect)), DEFINITIONS, figures, tables, effect.provenance)
 
 
-def _notes(effect: BiasEffect) -> Iterator[str]:
+def _notes(effect: FrequencyStudy) -> Iterator[str]:
     """KL and perplexity as trained."""
     row: Any
     for row in effect.kl[effect.kl["scale"] == 1].head(1).itertuples():
@@ -70,7 +70,7 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
         yield f"As trained, {kl} and perplexity {row.perplexity:.1f} {perplexity}."
 
 
-def sides(effects: Mapping[str, BiasEffect]) -> Sides:
+def sides(effects: Mapping[str, FrequencyStudy]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
     figures = {}
     for bias, having in shared(effects, lambda result: result.kl["bias"].unique()):
@@ -88,7 +88,7 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     return Sides(DEFINITIONS, numbers, figures, summary)
 
 
-def _numbers(effect: BiasEffect) -> dict[Any, Any]:
+def _numbers(effect: FrequencyStudy) -> dict[Any, Any]:
     """KL and perplexity as trained and without each bias, and how the projections follow word frequency."""
     row: dict[Any, Any] = {}
     for short, measure in (("kl", "kl_unigram_model"), ("perplexity", "perplexity")):
@@ -100,7 +100,7 @@ def _numbers(effect: BiasEffect) -> dict[Any, Any]:
     return row | effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
 
 
-def _why_no_sizes(effects: Mapping[str, BiasEffect]) -> str:
+def _why_no_sizes(effects: Mapping[str, FrequencyStudy]) -> str:
     """Why models cannot be compared by size; empty if they can."""
     sizes = [effect.provenance.get("n_parameters") for effect in effects.values()]
     if None in sizes:
@@ -112,7 +112,7 @@ def _why_no_sizes(effects: Mapping[str, BiasEffect]) -> str:
     return ""
 
 
-def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
+def _by_size(effects: Mapping[str, FrequencyStudy], removed: str) -> Figure:
     """What removing a bias or direction adds to KL(u‖q), against the number of parameters."""
     subject = removed.replace("b_LN", TITLE_NAME["ln"])
     out = figure(f"What removing {subject} adds to KL(u‖q), by size", "parameters", "added to KL(u‖q), nats")
@@ -126,7 +126,7 @@ def _by_size(effects: Mapping[str, BiasEffect], removed: str) -> Figure:
     return out.update_xaxes(type="log", dtick="D2", tickformat="~s")
 
 
-def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
+def _kl(effects: Mapping[str, FrequencyStudy], bias: Bias | Direction = "ln") -> Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {TITLE_NAME[bias]} goes", "scale λ", "KL(u‖q), nats")
     lines = {}

@@ -37,7 +37,7 @@ from interp.results.result import Result, provenance
 from interp.support.checks import check_mask_rate, check_scales
 from interp.support.choices import Direction, Several, listed
 
-__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "check_asked", "dry_run"]
+__all__ = ["Edited", "Effects", "FrequencyStudy", "Numbers", "check_asked", "dry_run", "study"]
 __all__ += ["why_impossible"]
 __dir__ = __all__.copy
 
@@ -56,8 +56,8 @@ _SHOWN += ["perplexity", "balanced_nll", "n_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class BiasEffect(Result):
-    """The result of `bias_effect`. Intervals are NaN for fewer than 20 texts.
+class FrequencyStudy(Result):
+    """The result of `study`. Intervals are NaN for fewer than 20 texts.
 
     - `kl` (bias, scale, kl_unigram_model, kl_corrected±, delta_kl, delta_kl_corrected±, kl_model_unigram,
       dropped_mass, js, js_corrected±, perplexity±, delta_perplexity±, balanced_nll±, n_balanced, n_absent, n_tokens,
@@ -132,7 +132,7 @@ def why_impossible(
 
 
 @asks(FrequencyOptions)
-def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[BiasEffect]:
+def study(model: Model, text: Text, options: FrequencyOptions) -> Passes[FrequencyStudy]:
     """Scale each bias of the prediction head and compare the model's predictions with word frequency.
 
     For each bias and scale λ, this gives `q(w)`, the mean over positions of the predicted probability with λ times the
@@ -157,7 +157,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
         >>> import interp
         >>> model = interp.load("tiny-gpt2")
         >>> text = interp.corpora.batches(model, "bundled", limit=30, bos=True)
-        >>> effect = bias_effect(model, text, scales=[0, 1], progress=False)
+        >>> effect = study(model, text, scales=[0, 1], progress=False)
         >>> effect.kl["scale"].tolist()
         [0.0, 1.0]
     """
@@ -205,7 +205,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
         model, prepared.about, unigram=unigram, scales=scales, intervals=predictions.intervals,
         n_tokens=predictions.n_tokens,
     )  # fmt: skip
-    return BiasEffect(provenance=record, **tables)
+    return FrequencyStudy(provenance=record, **tables)
 
 
 def _chosen(
@@ -307,7 +307,7 @@ def _can_correlate(log_u: Float[np.ndarray, " types"]) -> bool:
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """Estimate the cost of `bias_effect` with these options, without a model: a pass for directions if there are any,
+    """Estimate the cost of `study` with these options, without a model: a pass for directions if there are any,
     and one for n variants, which are each bias or direction at each scale, one or two logit adjustments, and the
     unedited model.
 

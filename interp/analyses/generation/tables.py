@@ -140,8 +140,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     continuation has, and the end-of-sequence token is suppressed, because distinct n-grams are comparable only for
     equal amounts of text. `decoders` are names, or a mapping from your own names to `GenerationConfig`s. Word
     frequencies are those that ship with the model, or else those of the whole corpus of the prompts. Perplexity is that
-    of `bias_effect` with the same `context`, on all of the text that prompts are taken from. MAUVE compares texts
-    (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses `MAUVE_MODEL`.
+    of `interp.frequency.study` with the same `context`, on all of the text that prompts are taken from. MAUVE compares
+    texts (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses
+    `MAUVE_MODEL`.
 
     Raises ValueError for an encoder, a model that has no b_LN and soft-caps its logits or is folded, scales that are
     repeated or not finite, missing or unknown decoders, prompts of another tokenizer, MAUVE without mauve-text, a
@@ -246,7 +247,7 @@ def _scaling(
 def _perplexity(
     model: Model, prepared: Batches, counts: Unigrams, effect: Float[Tensor, " d_vocab"], scales: Sequence[float | int]
 ) -> pd.DataFrame:
-    """Perplexity on a text with what is scaled at each scale, and its interval, as in `bias_effect`.
+    """Perplexity on a text with what is scaled at each scale, and its interval, as in `interp.frequency.study`.
 
     Args:
         effect: what it adds to the logits.
