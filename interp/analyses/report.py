@@ -48,8 +48,8 @@ def report(model: Model, text: Source = "bundled", options: ReportOptions = _DEF
     where a decoder's beginning-of-sequence token stands, in rows of text, prompts and sentences alike; see
     `interp.corpora.batches`.
 
-    Returns `{"frequency": FrequencyStudy, "generation": GenerationStudy, …}`, in the order of the page; with `more` also
-    what goes beyond the four papers, and the analyses of other packages.
+    Returns `{"frequency": FrequencyStudy, "generation": GenerationStudy, …}`, in the order of the page; with `more`
+    also what goes beyond the four papers, and the analyses of other packages.
 
     Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read. Raises
     FileExistsError, also before that, if `out` holds results that are not to be overwritten.

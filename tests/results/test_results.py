@@ -52,7 +52,8 @@ def test_a_notebook_shows_verdict_number_and_figure(effect, monkeypatch):
     shown = effect._repr_html_()
     first = effect.findings[0]
     assert f">{first.verdict.capitalize()}</strong>" in shown
-    assert first.number in shown
+    value, gap, reason = first.number.partition(" (no interval")
+    assert f'<strong class="number">{value}</strong>{gap}{reason}' in shown
     assert "data:image/svg+xml" in shown
     assert "<script" not in shown
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
