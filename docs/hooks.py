@@ -28,7 +28,7 @@ _LINKS |= {
 }
 _COLUMNS = "<!-- columns -->"
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
-_FLAG = re.compile(r"<code>(--[\w-]+)</code>")
+_FLAG = re.compile(r"<code>(--[\w-]+(?: \w{1,10})?)</code>")
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
 
