@@ -272,7 +272,9 @@ def _exclusions(left_out: Mapping[str, str] | None) -> list[str]:
     """What the model cannot be asked, and why."""
     if left_out is None:
         return ["left out: known once the model is loaded"]
-    return [f"left out: {part}: {reason}" for part, reason in left_out.items()] or ["left out: nothing"]
+    if not left_out:
+        return ["left out: nothing, unless the text is too short"]
+    return [f"left out: {part}: {reason}" for part, reason in left_out.items()]
 
 
 def _total_seconds(measured: "Measured", budget: "Budget") -> float | None:
