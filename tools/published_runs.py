@@ -45,6 +45,7 @@ generation --model MODEL {TEXT} --n 4 --new-tokens 12 --decoders greedy --out OU
 attention --model MODEL {TEXT} --layout texts --out OUT/attention
 sinks --model MODEL {TEXT} --out OUT/sinks
 encoding --model MODEL {TEXT} --orders spearman --bases axis --ratios 0.5,2 --out OUT/encoding
+directions --model MODEL {TEXT} --out OUT/directions
 probing --model MODEL --pairs bundled --limit 10 --states 2,4 --steps 50 --seeds 0 --out OUT/probing
 units --model MODEL --pairs bundled --limit 20 --out OUT/units
 attention --model MODEL {TEXT} --layout texts --no-ablation --layers 1 --shard 0/2 --out OUT/first
@@ -59,7 +60,10 @@ compare OUT/attention OUT/report --out OUT/compared
 """The command lines, in an order in which each finds what it reads."""
 SERVES = {"explore"}
 """Commands that run until they are stopped."""
-REFUSED: dict[str, tuple[str, ...]] = {SMOLLM2: (), MINILM: ("frequency", "controls", "generation", "encoding")}
+REFUSED: dict[str, tuple[str, ...]] = {
+    SMOLLM2: (),
+    MINILM: ("frequency", "controls", "generation", "encoding", "directions"),
+}
 """By model: MiniLM has no prediction head."""
 MEASURED = """
 import sys, time
