@@ -156,13 +156,8 @@ class Options:
             >>> Options.of({"progress": False, "layers": [0]}).progress
             False
         """
-        return cls(
-            **{
-                name: value
-                for name, value in values.items()
-                if name in cls.__dataclass_fields__ and not callable(value)
-            }
-        )
+        names = {item.name for item in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in names and not callable(value)})
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -247,7 +242,7 @@ class Analysis:
         Raises ValueError for settings that are not options of this analysis, and the errors of its `check`.
         """
         own_settings = (settings or {}).get(self.name, {})
-        names = sorted(self.options.__dataclass_fields__)
+        names = sorted(item.name for item in dataclasses.fields(self.options))
         if not isinstance(own_settings, Mapping) or not set(own_settings) <= set(names):
             value = repr(own_settings)
             if isinstance(own_settings, Mapping):

@@ -133,7 +133,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     as keywords (those common to all analyses last) and returns the result."""
 
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
-        shared = Options.__dataclass_fields__
+        shared = {item.name for item in dataclasses.fields(Options)}
         keywords = sorted(inspect.signature(options).parameters.values(), key=lambda option: option.name in shared)
         answer_signature = inspect.signature(answer)
         model, data, _ = answer_signature.parameters.values()

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
@@ -140,7 +140,7 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         >>> findings_table([]).columns.tolist()[:4]
         ['question', 'verdict', 'measure', 'value']
     """
-    table = pd.DataFrame([asdict(finding) for finding in findings], columns=[*Finding.__dataclass_fields__])
+    table = pd.DataFrame([asdict(finding) for finding in findings], columns=[item.name for item in fields(Finding)])
     return table.drop(columns=["form", "towards", "no_interval", "because"])
 
 
