@@ -274,7 +274,7 @@ def test_page_of_several_runs(hf_directory, corpus, counts, tmp_path, capsys):
         found = FrequencyStudy.load(tmp_path / "runs" / kind).findings
         first = said.index(f"# findings: random-{kind} on corpus.txt") + 1
         assert said[first].startswith("Word frequency in the prediction head: Without b_LN")
-        assert said[first + 1 : first + 1 + len(found)] == [*map(str, found)]
+        assert said[first + 1 : first + 1 + len(found[:4])] == [*map(str, found[:4])]
     assert said[-1] == f"written to {tmp_path / 'runs/index.html'}"
     page = (tmp_path / "runs/index.html").read_text(encoding="utf-8")
     assert "random-gpt2 on corpus.txt" in page

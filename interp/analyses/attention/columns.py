@@ -36,6 +36,8 @@ MEANINGS = COMMON | {
     ),
     "attention_before": Column("before", "Attention to the class before anything is removed."),
     "attention_after": Column("after", "Attention to the class after the dimension is removed."),
+    "change_low": Column("change, low", "Lower end of the 95 % interval of the change."),
+    "change_high": Column("change, high", "Upper end of the 95 % interval of the change."),
     "change": Column("change", "Attention to the class after the removal minus before."),
     "mean_change": Column("mean change", "Change of attention, mean over the dimensions of the set."),
     "largest_fall": Column("largest fall", "Largest fall caused by one dimension of the set."),
