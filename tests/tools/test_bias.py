@@ -48,7 +48,7 @@ def test_measures_are_those_of_interp(separator: training_data.Separator, tmp_pa
     end = training_data.END_OF_TEXT
     names = {"bos_token": end, "eos_token": end, "unk_token": end}
     GPT2TokenizerFast(tokenizer_object=run.tokenizer, **names).save_pretrained(tmp_path)
-    found = bias.study(run)
+    found = bias.bias_effect(run)
 
     rows = run.held_out.stream.astype(np.int64)[
         np.concatenate(run.held_out.batches(99, None))[:, None] + np.arange(SMALL["context"] + 1)

@@ -219,7 +219,8 @@ def steering(study: EncodingStudy) -> Figure:
         high = np.exp(log_achieved.quantile(0.75))
         fitted = text == "fitted"
         way = way_of_steering(str(shift), str(weights))
-        style = dict(_SHIFTS[way], name=way, dash="solid" if fitted else "dot")
+        style = dict(_SHIFTS[way], dash="solid" if fitted else "dot")
+        style.setdefault("name", way)
         bars = error_bars(median, low, high) if fitted else None
         add_series(
             out, median, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}", size=8, legend=fitted, error_y=bars
