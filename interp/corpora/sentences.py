@@ -169,13 +169,13 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame, seen:
     before, after = around.before, around.after
     buffer: list[int] = []
     ends: list[int] = []
-    news: list[bool] = []
+    are_new: list[bool] = []
     fresh = True  # a text begins where the next row does
     for ids, is_new in marked(encoded, seen):
         content = ids[unframed(ids, before, after)] if after else ids
         buffer += framed(content, around.before_text, around.after_text)
         ends.append(len(buffer))
-        news.append(is_new)
+        are_new.append(is_new)
         start = 0
         while True:
             head = [] if buffer[start : start + len(before)] == before else before
@@ -186,10 +186,10 @@ def packed_rows(encoded: Iterable[list[int]], context: int, around: Frame, seen:
             finished = bisect_right(ends, stop)
             shift = len(head) - start
             ended = [len(row) if end == stop else end + shift for end in ends[:finished]]
-            yield Cut(row, ended, bool(head) and not fresh, any(news[: bisect_left(ends, stop) + 1]))
+            yield Cut(row, ended, bool(head) and not fresh, any(are_new[: bisect_left(ends, stop) + 1]))
             fresh = finished > 0 and ends[finished - 1] == stop
             start = stop
-            del ends[:finished], news[:finished]
+            del ends[:finished], are_new[:finished]
         del buffer[:start]
         ends = [end - start for end in ends]
     seen["tokens_left_out"] = len(buffer)

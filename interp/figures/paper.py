@@ -34,7 +34,7 @@ from interp.figures.figure import with_arrays
 from interp.figures.fitting import POINTS, fit, folded
 from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
-from interp.support.checks import check_choice, check_width
+from interp.support.checks import check_choice
 from interp.support.disk import replacing
 
 __all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look", "drawn", "save"]
@@ -42,6 +42,7 @@ __all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
 FORMATS = ("pdf", "svg", "png")
+_LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
 _DPI = 300
 _NO_FONT = r"Glyph (\d+) .*missing from font"
@@ -169,7 +170,8 @@ def _titles(figure: go.Figure) -> tuple[str, str]:
 def check_look(width: float | int, style: PaperStyle) -> None:
     """Raise ValueError for an impossible width or an unknown style."""
     check_choice("style", style, get_args(PaperStyle))
-    check_width(width)
+    if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
+        raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
 
 
 @matplotlib.rc_context(SETTINGS)

@@ -17,11 +17,10 @@ from interp.support.choices import listed
 from interp.support.words import meant
 
 __all__ = ["check_choice", "check_mask_rate", "check_mode", "check_same", "check_scales", "check_seed", "check_table"]
-__all__ += ["check_token_ids", "check_width", "collecting", "finite_number", "list_of_strings", "refuse"]
+__all__ += ["check_token_ids", "collecting", "finite_number", "list_of_strings", "refuse"]
 __all__ += ["unicode_text", "warn", "whole_number"]
 __dir__ = __all__.copy
 
-_LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 _CAVEATS: ContextVar[list[str] | None] = ContextVar("caveats", default=None)
 
@@ -145,12 +144,6 @@ def check_choices(name: str, values: Sequence[str], choices: Collection[str]) ->
     """Raise ValueError unless these are one or more different ones of the choices."""
     if not values or len(set(values)) < len(values) or not set(values) <= set(choices):
         raise ValueError(f"{name} must be one or more different ones of {', '.join(choices)}; found {values!r}")
-
-
-def check_width(width: float | int) -> None:
-    """Raise ValueError for a width in inches that no figure or table of a paper can have."""
-    if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
-        raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
 
 
 def refuse(problems: Mapping[str, object]) -> None:

@@ -78,9 +78,15 @@ def test_copies_of_a_long_text_make_no_stretches(load_toy):
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
 def test_no_verdict_comes_from_copies_of_one_text(load_toy):
     model = load_toy("gpt2")
-    result = interp.frequency.study(model, ["w1 w2 w3 w4 w5 w6"] * 60, context=12, progress=False)
-    assert result.kl.delta_kl_low.isna().all()
-    assert "98% of the texts repeat an earlier one" in " ".join(result.caveats)
+    texts = {
+        "copies": ["w1 w2 w3 w4 w5 w6"] * 60,
+        "different": [f"w1 w2 w3 w4 w5 w{i % 8} w{i // 8}" for i in range(60)],
+    }
+    results = {name: interp.frequency.study(model, of, context=12, progress=False) for name, of in texts.items()}
+    assert results["copies"].kl["delta_kl_low"].isna().all()
+    assert results["different"].kl["delta_kl_low"].notna().all()
+    assert "98% of the texts repeat an earlier one" in " ".join(results["copies"].caveats)
+    assert "repeat an earlier one" not in " ".join(results["different"].caveats)
 
 
 def test_rows_of_token_ids_are_stretches(load_toy):
